@@ -26,7 +26,7 @@ use tonic::Response;
 use tonic::transport::{Channel, Endpoint};
 
 pub(crate) use self::outage::Outage;
-pub use self::outage::{Revival, Reviver, Teller};
+pub use self::outage::{OutageNotifier, Revival, Reviver};
 use crate::error::{Error, NotStarted};
 
 /// Longest request in bytes. The daemon refuses longer ones.
@@ -44,7 +44,7 @@ pub struct Client {
     channel: Channel,
     /// Longest wait of a call that waits only for the daemon.
     patience: Duration,
-    teller: Teller,
+    teller: OutageNotifier,
     reviver: Reviver,
 }
 
@@ -70,7 +70,7 @@ impl Client {
             socket,
             channel,
             patience: PATIENCE,
-            teller: Teller::default(),
+            teller: OutageNotifier::default(),
             reviver: Reviver::default(),
         }
     }
@@ -83,7 +83,7 @@ impl Client {
 
     /// Sets the callback that is called when [`Self::wait`] or [`Self::events`] continues over an outage.
     #[must_use]
-    pub fn telling(self, teller: Teller) -> Self {
+    pub fn telling(self, teller: OutageNotifier) -> Self {
         Self { teller, ..self }
     }
 

@@ -15,7 +15,7 @@ use crate::error::Error;
 
 /// Selection of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Of {
+pub enum EventScope {
     Run(String),
     /// A run and all its descendants.
     Tree(String),
@@ -24,7 +24,7 @@ pub enum Of {
     All,
 }
 
-impl Of {
+impl EventScope {
     fn request(&self) -> v1::StreamRequest {
         let mut request = v1::StreamRequest::default();
         match self {
@@ -73,7 +73,7 @@ impl Deltas {
 
 /// One element of a stream.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Told {
+pub enum StreamItem {
     Event(v1::Event),
     /// Model text or tool output. It is no event and has no cursor.
     Delta(v1::Delta),
@@ -82,11 +82,11 @@ pub enum Told {
 impl Client {
     /// Returns the events of a run after `cursor` (empty: from the beginning).
     pub fn events(&self, run_id: &str, cursor: &str, follow: Follow) -> Events {
-        self.events_of(Of::Run(run_id.to_owned()), cursor, follow)
+        self.events_of(EventScope::Run(run_id.to_owned()), cursor, follow)
     }
 
     /// Returns the events of one or several runs after `cursor`; see [`v1::StreamRequest`].
-    pub fn events_of(&self, of: Of, cursor: &str, follow: Follow) -> Events {
+    pub fn events_of(&self, of: EventScope, cursor: &str, follow: Follow) -> Events {
         Events::new(self.clone(), of, cursor, follow)
     }
 
@@ -103,7 +103,7 @@ impl Client {
 #[derive(Debug)]
 pub struct Events {
     client: Client,
-    of: Of,
+    of: EventScope,
     cursor: String,
     follow: Follow,
     deltas: Deltas,
@@ -115,7 +115,7 @@ pub struct Events {
 }
 
 impl Events {
-    fn new(client: Client, of: Of, cursor: &str, follow: Follow) -> Self {
+    fn new(client: Client, of: EventScope, cursor: &str, follow: Follow) -> Self {
         let outage = client.outage();
         Self {
             client,
@@ -148,8 +148,8 @@ impl Events {
     pub async fn next(&mut self) -> Result<Option<v1::Event>, Error> {
         loop {
             match self.told().await? {
-                Some(Told::Event(event)) => return Ok(Some(event)),
-                Some(Told::Delta(_)) => {}
+                Some(StreamItem::Event(event)) => return Ok(Some(event)),
+                Some(StreamItem::Delta(_)) => {}
                 None => return Ok(None),
             }
         }
@@ -157,12 +157,12 @@ impl Events {
 
     /// Returns the next element, or `None` at the end. Cancel safe: an event counts as returned only when this returns
     /// it.
-    pub async fn told(&mut self) -> Result<Option<Told>, Error> {
+    pub async fn told(&mut self) -> Result<Option<StreamItem>, Error> {
         loop {
             match self.receive().await {
                 Ok(Some(told)) => {
                     self.outage.over();
-                    if let Told::Event(event) = &told {
+                    if let StreamItem::Event(event) = &told {
                         self.adrift = event.cursor.is_empty();
                         self.cursor.clone_from(&event.cursor);
                         let fact = event.fact();
@@ -182,7 +182,7 @@ impl Events {
         }
     }
 
-    async fn receive(&mut self) -> Result<Option<Told>, Error> {
+    async fn receive(&mut self) -> Result<Option<StreamItem>, Error> {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             none => {
@@ -206,7 +206,9 @@ impl Events {
                     delta,
                     cursor,
                 })) => {
-                    let told = event.map(Told::Event).or(delta.map(Told::Delta));
+                    let told = event
+                        .map(StreamItem::Event)
+                        .or(delta.map(StreamItem::Delta));
                     if told.is_some() {
                         return Ok(told);
                     }
@@ -227,9 +229,9 @@ impl Events {
             return Ok(true);
         }
         match &self.of {
-            Of::Run(_) if self.saw_end => Ok(true),
-            Of::Run(id) => Ok(self.client.get(id).await?.has_ended()?),
-            Of::Tree(id) => {
+            EventScope::Run(_) if self.saw_end => Ok(true),
+            EventScope::Run(id) => Ok(self.client.get(id).await?.has_ended()?),
+            EventScope::Tree(id) => {
                 let below = self.client.below(id).await?;
                 let root = self.client.get(id).await?;
                 for run in below.iter().chain([&root]) {
@@ -239,7 +241,7 @@ impl Events {
                 }
                 Ok(true)
             }
-            Of::Project(_) | Of::All => Ok(false),
+            EventScope::Project(_) | EventScope::All => Ok(false),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use rye_client::client::Teller;
+use rye_client::client::OutageNotifier;
 use rye_client::environment::Environment;
 use rye_client::exit::Exit;
 use rye_core::error::with_sources;
@@ -46,11 +46,11 @@ pub(crate) enum Reader {
 /// JSON form of an error, for programs.
 #[derive(Debug, Serialize)]
 struct ErrorDocument<'a> {
-    error: Told<'a>,
+    error: ErrorBody<'a>,
 }
 
 #[derive(Debug, Serialize)]
-struct Told<'a> {
+struct ErrorBody<'a> {
     reason: &'a str,
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -199,10 +199,10 @@ impl Output {
     }
 
     /// Makes a callback that reports an outage of the daemon on stderr while the output waits for data.
-    pub(crate) fn teller(&self) -> Teller {
+    pub(crate) fn teller(&self) -> OutageNotifier {
         let take_back = if self.rewrites { TAKE_BACK } else { "" };
         let tells = self.stderr != Reader::Gone;
-        Teller::new(move || {
+        OutageNotifier::new(move || {
             if tells {
                 // The write may fail: then no one reads stderr, and the verb continues.
                 let note = "the daemon is away; waiting for it to come back";
@@ -274,7 +274,7 @@ impl Output {
     pub(crate) fn failure(&mut self, failure: &Failure) {
         if self.format == Format::Json {
             let told = ErrorDocument {
-                error: Told {
+                error: ErrorBody {
                     reason: failure.reason(),
                     message: with_sources(failure),
                     hint: failure.hint(),

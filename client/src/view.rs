@@ -17,8 +17,8 @@ use rye_core::model::event::{CognitionIn, ItemCompleted, StepCompleted, ToolCall
 use rye_core::model::{Event, GraphEvent, RunEvent, StepStatus, ThreadEvent};
 use rye_proto::v1::{self, ItemCount};
 
-pub use self::news::{News, StepEnd};
-use self::speech::{Heard, Speech};
+pub use self::news::{StepEnd, ViewUpdate};
+use self::speech::{ShownText, TextChange};
 
 /// Failed items that are kept for the end; more are counted.
 const MOST_FAILED: usize = 20;
@@ -31,7 +31,7 @@ pub struct View {
     /// Number of nodes of the graph.
     pub nodes: u32,
     /// What it is at.
-    pub hand: Option<Hand>,
+    pub hand: Option<CurrentStep>,
     /// Items that failed and were not tried again, the first of them.
     pub failed: Vec<FailedItem>,
     /// How many more there are.
@@ -46,12 +46,12 @@ pub struct View {
     why: Option<String>,
     /// What the calls in flight of a thread carry out, by their ids.
     calls: HashMap<String, String>,
-    speech: Speech,
+    speech: ShownText,
 }
 
 /// A step or a turn that has begun and not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hand {
+pub struct CurrentStep {
     /// Number of the step, or of the turn.
     pub number: u32,
     /// The node, or what a call of the turn carries out; empty while the model is asked.
@@ -104,7 +104,7 @@ impl View {
             known: HashSet::new(),
             why: None,
             calls: HashMap::new(),
-            speech: Speech::default(),
+            speech: ShownText::default(),
         }
     }
 
@@ -114,7 +114,7 @@ impl View {
     }
 
     /// Takes in `event`, which happened `at`; answers with what is new, if anything is.
-    pub fn take(&mut self, event: &Event, at: Option<Timestamp>) -> Option<News> {
+    pub fn take(&mut self, event: &Event, at: Option<Timestamp>) -> Option<ViewUpdate> {
         match event {
             Event::Run(event) => self.of_run(event),
             Event::Graph(event) => self.of_graph(event, at),
@@ -124,16 +124,16 @@ impl View {
     }
 
     /// Takes in what the model says; answers with what is new, if anything is.
-    pub fn hear(&mut self, delta: &v1::Delta) -> Option<News> {
+    pub fn hear(&mut self, delta: &v1::Delta) -> Option<ViewUpdate> {
         Some(match self.speech.hear(delta)? {
-            Heard::More(text) => News::More(text),
-            Heard::TakenBack(turn) => News::TakenBack { turn },
+            TextChange::More(text) => ViewUpdate::More(text),
+            TextChange::TakenBack(turn) => ViewUpdate::TakenBack { turn },
         })
     }
 
-    fn of_run(&mut self, event: &RunEvent) -> Option<News> {
+    fn of_run(&mut self, event: &RunEvent) -> Option<ViewUpdate> {
         if let RunEvent::Warning(Warning { node, message }) = event {
-            return Some(News::Warning {
+            return Some(ViewUpdate::Warning {
                 node: node.clone(),
                 message: message.clone(),
             });
@@ -145,17 +145,17 @@ impl View {
         self.branches = started.branches.iter().map(ToString::to_string).collect();
         // Another try: what failed is tried again.
         self.failed.retain(|failed| failed.step != step);
-        self.hand = Some(Hand {
+        self.hand = Some(CurrentStep {
             items: started.items.map(|total| ItemCount {
                 total,
                 ..ItemCount::default()
             }),
-            ..Hand::of(step, node, Some(started.now))
+            ..CurrentStep::of(step, node, Some(started.now))
         });
-        Some(child_of(started.child.as_ref(), node).unwrap_or(News::Hand))
+        Some(child_of(started.child.as_ref(), node).unwrap_or(ViewUpdate::Hand))
     }
 
-    fn of_graph(&mut self, event: &GraphEvent, at: Option<Timestamp>) -> Option<News> {
+    fn of_graph(&mut self, event: &GraphEvent, at: Option<Timestamp>) -> Option<ViewUpdate> {
         match event {
             GraphEvent::GraphStarted(started) => {
                 self.known.extend(started.state.names().map(str::to_owned));
@@ -166,11 +166,11 @@ impl View {
                 None
             }
             GraphEvent::StepWaiting(waiting) => {
-                self.hand = Some(Hand {
+                self.hand = Some(CurrentStep {
                     waits: true,
-                    ..Hand::of(waiting.step, &waiting.node, Some(waiting.now))
+                    ..CurrentStep::of(waiting.step, &waiting.node, Some(waiting.now))
                 });
-                Some(News::Hand)
+                Some(ViewUpdate::Hand)
             }
             GraphEvent::ItemStarted(started) => {
                 let name = format!("{}[{}]", started.node, started.item);
@@ -179,7 +179,7 @@ impl View {
             GraphEvent::ItemCompleted(completed) => Some(self.item_ended(completed)),
             GraphEvent::ForeachCompleted(end) => self.items_ended(end.items, end.failed),
             GraphEvent::ParallelCompleted(end) => self.items_ended(end.branches, end.failed),
-            GraphEvent::RetryScheduled(retry) => Some(News::Retry {
+            GraphEvent::RetryScheduled(retry) => Some(ViewUpdate::Retry {
                 step: retry.step,
                 node: retry.node.clone(),
                 why: self.why.take(),
@@ -196,7 +196,7 @@ impl View {
         }
     }
 
-    fn item_ended(&mut self, completed: &ItemCompleted) -> News {
+    fn item_ended(&mut self, completed: &ItemCompleted) -> ViewUpdate {
         if let Some(hand) = &mut self.hand
             && let Some(items) = &mut hand.items
         {
@@ -216,10 +216,10 @@ impl View {
                 error: error.message.clone(),
             });
         }
-        News::Hand
+        ViewUpdate::Hand
     }
 
-    fn items_ended(&mut self, total: u32, failed: u32) -> Option<News> {
+    fn items_ended(&mut self, total: u32, failed: u32) -> Option<ViewUpdate> {
         if let Some(hand) = &mut self.hand {
             hand.items = Some(ItemCount {
                 total,
@@ -230,14 +230,14 @@ impl View {
         None
     }
 
-    fn step_ended(&mut self, completed: &StepCompleted) -> News {
+    fn step_ended(&mut self, completed: &StepCompleted) -> ViewUpdate {
         let new = completed.assigned.names();
         let new = new.filter(|key| self.known.insert((*key).to_owned()));
         let new_keys = new.map(str::to_owned).collect();
         let hand = self.hand.take();
         let hand = hand.filter(|hand| hand.number == completed.step);
         let error = completed.error.as_ref();
-        News::Step(StepEnd {
+        ViewUpdate::Step(StepEnd {
             step: completed.step,
             node: completed.node.clone(),
             status: completed.status,
@@ -257,10 +257,10 @@ impl View {
         }
     }
 
-    fn of_thread(&mut self, event: &ThreadEvent, at: Option<Timestamp>) -> Option<News> {
+    fn of_thread(&mut self, event: &ThreadEvent, at: Option<Timestamp>) -> Option<ViewUpdate> {
         if let ThreadEvent::StepStart(start) = event {
-            self.hand = Some(Hand::of(start.turn, "", at));
-            return Some(News::Hand);
+            self.hand = Some(CurrentStep::of(start.turn, "", at));
+            return Some(ViewUpdate::Hand);
         }
         if let ThreadEvent::CognitionIn(CognitionIn {
             turn,
@@ -268,7 +268,7 @@ impl View {
             text,
         }) = event
         {
-            return Some(News::Told {
+            return Some(ViewUpdate::Told {
                 turn: *turn,
                 text: text.clone(),
             });
@@ -277,13 +277,13 @@ impl View {
             let trimmed = said.text.trim();
             self.said = Some(trimmed.to_owned());
             return match self.speech.rest(said.turn, said.attempt, &said.text) {
-                Some(rest) => Some(News::Rest(rest)),
+                Some(rest) => Some(ViewUpdate::Rest(rest)),
                 None if trimmed.is_empty() => None,
-                None => Some(News::Said(trimmed.to_owned())),
+                None => Some(ViewUpdate::Said(trimmed.to_owned())),
             };
         }
         if let ThreadEvent::ErrorClassified(failed) = event {
-            return Some(News::TurnFailed {
+            return Some(ViewUpdate::TurnFailed {
                 turn: failed.turn,
                 error: failed.error.message.clone(),
                 pause_ms: failed.pause_ms,
@@ -293,8 +293,8 @@ impl View {
             let item = call.item.rsplit_once(':');
             let item = item.map_or(call.item.as_str(), |(_, id)| id);
             self.calls.insert(call.call_id.clone(), item.to_owned());
-            self.hand = Some(Hand::of(call.turn, item, at));
-            return Some(child_of(call.child.as_ref(), item).unwrap_or(News::Hand));
+            self.hand = Some(CurrentStep::of(call.turn, item, at));
+            return Some(child_of(call.child.as_ref(), item).unwrap_or(ViewUpdate::Hand));
         }
         if let ThreadEvent::ToolCallResult(result) = event {
             return self.call_ended(result);
@@ -302,7 +302,7 @@ impl View {
         None
     }
 
-    fn call_ended(&mut self, result: &ToolCallResult) -> Option<News> {
+    fn call_ended(&mut self, result: &ToolCallResult) -> Option<ViewUpdate> {
         // What was answered before it began has no item: a refusal, or outputs, which are told at the end.
         let item = self.calls.remove(&result.call_id);
         if item.is_none() && !result.is_error {
@@ -311,7 +311,7 @@ impl View {
         if self.calls.is_empty() {
             self.hand = None;
         }
-        Some(News::Call {
+        Some(ViewUpdate::Call {
             turn: result.turn,
             item,
             elapsed_ms: result.duration_ms,
@@ -320,7 +320,7 @@ impl View {
     }
 }
 
-impl Hand {
+impl CurrentStep {
     fn of(number: u32, name: &str, since: Option<Timestamp>) -> Self {
         Self {
             number,
@@ -333,9 +333,9 @@ impl Hand {
     }
 }
 
-fn child_of(child: Option<&RunId>, label: &str) -> Option<News> {
+fn child_of(child: Option<&RunId>, label: &str) -> Option<ViewUpdate> {
     let run_id = child?.clone();
-    Some(News::Child(Child {
+    Some(ViewUpdate::Child(Child {
         run_id,
         label: label.to_owned(),
     }))
@@ -351,7 +351,7 @@ mod tests {
         Event::read(event_type, &payload.to_string()).unwrap()
     }
 
-    fn take(view: &mut View, event_type: &str, payload: &Value) -> Option<News> {
+    fn take(view: &mut View, event_type: &str, payload: &Value) -> Option<ViewUpdate> {
         view.take(&event(event_type, payload), Some(Timestamp::from_ms(1_500)))
     }
 
@@ -370,7 +370,7 @@ mod tests {
         let mut view = View::new("t/g", 3);
         assert_eq!(
             take(&mut view, "step_started", &started(&json!(3))),
-            Some(News::Hand)
+            Some(ViewUpdate::Hand)
         );
         let error = json!({"message": "no rows", "code": "tool_failed", "retryable": false});
         take(&mut view, "item_completed", &item(0, &Value::Null));
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(take(&mut view, "graph_started", &state), None);
         let ended = json!({"step": 1, "node": "n", "status": "ok", "elapsed_ms": 8, "next_node": null, "assigned": {"old": 1, "a": 2}});
         for new in [vec!["a".to_owned()], Vec::new()] {
-            let Some(News::Step(step)) = take(&mut view, "step_completed", &ended) else {
+            let Some(ViewUpdate::Step(step)) = take(&mut view, "step_completed", &ended) else {
                 panic!("no end of a step");
             };
             assert_eq!(step.new_keys, new);
@@ -425,7 +425,7 @@ mod tests {
         };
         assert_eq!(
             take(&mut view, "item_started", &begun),
-            Some(News::Child(child))
+            Some(ViewUpdate::Child(child))
         );
     }
 
@@ -439,7 +439,7 @@ mod tests {
         for id in ["a", "b"] {
             assert_eq!(
                 take(&mut view, "tool_call_start", &call(id)),
-                Some(News::Hand)
+                Some(ViewUpdate::Hand)
             );
         }
         for (id, is_error, item) in [
@@ -448,7 +448,7 @@ mod tests {
             ("c", true, None),
         ] {
             let result = json!({"turn": 3, "position": 0, "call_id": id, "output": "no", "is_error": is_error, "duration_ms": 400});
-            let news = News::Call {
+            let news = ViewUpdate::Call {
                 turn: 3,
                 item: item.map(str::to_owned),
                 elapsed_ms: 400,

@@ -17,9 +17,9 @@ use rye_core::model::{Budget, Object, Spec, Task};
 use rye_core::seal::{SecretKey, sha256_hex, sign_text};
 use rye_host::clock::HostClock;
 use rye_item::{Library, Spaces, TrustStore, trust};
-use ryed::chain::{self, Offer, Origin};
+use ryed::chain::{self, CallOrigin, InheritedVariables};
 use ryed::config::{Args, Config, Environment, load};
-use ryed::index::{Asked, Caller, Search};
+use ryed::index::{Caller, FetchRequest, Search};
 use ryed::trees::{self, Tree};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -110,7 +110,7 @@ impl Stage {
                 Budget::open(run.clone()),
             )
         };
-        let origin = Origin {
+        let origin = CallOrigin {
             run,
             spec: Arc::new(spec),
             attempt: 1,
@@ -118,7 +118,7 @@ impl Stage {
         };
         let plan = |library: &Library| -> Fallible<()> {
             let chain = chain::resolve(library, &item, None)?;
-            let (params, offer) = (Object::new(), Offer::default());
+            let (params, offer) = (Object::new(), InheritedVariables::default());
             let plan = chain::plan(&chain, params, &origin, &self.config, offer, None, None)?;
             let _planned = black_box(plan);
             Ok(())
@@ -202,7 +202,7 @@ impl Stage {
                 now: HostClock.up(),
                 random: 0,
             };
-            let answer = search.fetch(&library, &Asked::read(params)?, &caller)?;
+            let answer = search.fetch(&library, &FetchRequest::read(params)?, &caller)?;
             Ok(answer["results"].as_array().map_or(0, Vec::len))
         };
         let all = timed(|| paths.iter().try_for_each(|path| read(path)))?;

@@ -30,14 +30,14 @@ use rye_item::trust::TrustedKey;
 use serde_json::Value;
 
 pub use self::several::{Extent, Several};
-use crate::async_log::{self, Wanted};
+use crate::async_log::{self, LineFilter};
 use crate::chain;
-use crate::index::{self, Asked, Described};
+use crate::index::{self, Described, FetchRequest};
 use crate::inspect::Inspector;
 use crate::models::Listing;
 use crate::native::SignAsked;
 use crate::port::{AccountView, MeterView, Refusal, Resume, reach};
-use crate::projects::{self, Inside, Project};
+use crate::projects::{self, Project, ProjectView};
 use crate::services::TraceMode;
 use crate::supervisor::{
     Error, Executed, Lookup, Preview, Prune, PruneToken, Pruned, Reach, Start, Started, Step,
@@ -68,7 +68,7 @@ pub struct Actionable(Visible);
 
 /// Facts about a run that are not in its record.
 #[derive(Debug, Clone, Default)]
-pub struct Beside {
+pub struct RunExtras {
     /// The run that continues this one.
     pub continued_by: Option<RunId>,
     /// Cost of the run's chain of continuations and of all descendants.
@@ -82,7 +82,7 @@ pub struct Beside {
 #[derive(Debug, Clone)]
 pub struct Listed {
     pub run: Summary,
-    pub beside: Beside,
+    pub beside: RunExtras,
     /// The record of a suspended run, which has the reason.
     pub suspended: Option<Arc<Run>>,
 }
@@ -166,7 +166,7 @@ impl Access {
             let is_suspended = run.status == Status::Suspended;
             let suspended = is_suspended.then(|| self.journal().snapshot(&run.id));
             runs.push(Listed {
-                beside: Beside {
+                beside: RunExtras {
                     continued_by: self.supervisor.continued_by(&run).await?,
                     cost,
                     in_doubt: Vec::new(),
@@ -262,7 +262,7 @@ impl Access {
         &self,
         caller: Layer,
         directory: &Path,
-        asked: Asked,
+        asked: FetchRequest,
     ) -> Result<Value, Error> {
         self.supervisor.fetch(caller, directory, asked).await
     }
@@ -273,7 +273,7 @@ impl Access {
         &self,
         caller: Layer,
         directory: &Path,
-        wanted: index::Wanted,
+        wanted: index::ItemFilter,
     ) -> Result<(Vec<Entry>, Option<ItemRef>), Error> {
         self.look(caller, directory, "list items", move |library, caller| {
             Ok(index::list(library, &wanted, caller))
@@ -299,7 +299,7 @@ impl Access {
 
     /// Returns the keys that are trusted in the project that `directory` belongs to.
     pub async fn keys(&self, directory: &Path) -> Result<Vec<Arc<TrustedKey>>, Error> {
-        let work = |inside: &Inside<'_>| Ok(inside.library.trust().keys());
+        let work = |inside: &ProjectView<'_>| Ok(inside.library.trust().keys());
         let projects = self.supervisor.projects();
         projects.visit(directory, "list keys", work).await
     }
@@ -314,7 +314,7 @@ impl Access {
     ) -> Result<T, Error> {
         let clock = &self.supervisor.services().clock;
         let (now, random) = (clock.up(), clock.random());
-        let work = move |inside: &Inside<'_>| {
+        let work = move |inside: &ProjectView<'_>| {
             let caller = index::Caller {
                 layers: &[caller],
                 now,
@@ -383,8 +383,8 @@ impl Access {
     }
 }
 
-async fn beside(supervisor: &Supervisor, run: &Summary) -> Result<Beside, Error> {
-    Ok(Beside {
+async fn beside(supervisor: &Supervisor, run: &Summary) -> Result<RunExtras, Error> {
+    Ok(RunExtras {
         continued_by: supervisor.continued_by(run).await?,
         cost: supervisor.journal().cost(&run.account).await?,
         in_doubt: Vec::new(),
@@ -417,7 +417,7 @@ impl Visible {
     }
 
     /// Returns a reader of the output of the run's tools, filtered by `wanted`.
-    pub fn logs(&self, wanted: Wanted) -> async_log::Reader {
+    pub fn logs(&self, wanted: LineFilter) -> async_log::Reader {
         let services = self.supervisor.services();
         let gate = services.projects.gate_of(Path::new(&self.spec.project));
         async_log::Reader::new(services.logs.of(&self.id, &self.spec), gate, wanted)
@@ -434,7 +434,7 @@ impl Visible {
     }
 
     /// Returns the extra facts, with attempts in doubt if the run is suspended for them.
-    pub async fn beside(&self) -> Result<Beside, Error> {
+    pub async fn beside(&self) -> Result<RunExtras, Error> {
         let found = beside(&self.supervisor, &Summary::of(self)).await?;
         let why = self.suspension().map(|why| why.reason);
         if why != Some(SuspendReason::Uncertain) {
@@ -447,14 +447,14 @@ impl Visible {
         };
         let run = Arc::clone(&self.run);
         let tell = move || in_doubt(graph.as_deref(), &run);
-        Ok(Beside {
+        Ok(RunExtras {
             in_doubt: task::blocking("tell what is in doubt", tell).await,
             ..found
         })
     }
 
     /// The same, with attempts in doubt of an ended run that no run continues. That may read many descendants.
-    pub async fn beside_with_left(&self) -> Result<Beside, Error> {
+    pub async fn beside_with_left(&self) -> Result<RunExtras, Error> {
         let mut found = self.beside().await?;
         if found.continued_by.is_none() {
             let left = self.supervisor.left_in_doubt(self).await?;

@@ -1,7 +1,7 @@
 //! Live output of a run's tools: `async.log` next to the transcript of the run, and its readers.
 //!
 //! **Owns** `state/threads/<run>/async.log` below the run's `files` directory. The first output creates the file, and
-//! only its user may read it. A [`Voice`] takes the bytes of one attempt and writes whole lines. Where the file changes
+//! only its user may read it. A [`OutputWriter`] takes the bytes of one attempt and writes whole lines. Where the file changes
 //! from one attempt to another it has a heading, `== step 3 build[1] ==`. A [`Reader`] reads the file and, if it
 //! follows, waits for more. **Never** blocks a tool: output that exceeds the rate of the writer, or the allowance of
 //! the attempt, is dropped and counted.
@@ -28,8 +28,8 @@ use tokio::sync::watch;
 
 use rye_host::safe_path::Dir;
 
-pub use self::read::{Piece, Reader, Wanted};
-pub use self::voice::{Source, Voice};
+pub use self::read::{LineFilter, Piece, Reader};
+pub use self::voice::{OutputWriter, Source};
 
 /// Maximum length of the file in bytes; then the next one begins.
 const MOST_BYTES: u64 = 8 << 20;

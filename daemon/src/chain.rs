@@ -52,14 +52,14 @@ mod walk;
 
 mod draft;
 
-pub use self::draft::{Draft, Standing, draft};
-pub use self::environment::{Offer, dot_env};
+pub use self::draft::{Draft, LockState, draft};
+pub use self::environment::{InheritedVariables, dot_env};
 pub use self::error::Error;
-pub use self::origin::Origin;
+pub use self::origin::CallOrigin;
 pub use self::plan::{NativeCall, Plan, plan};
-pub use self::process_plan::{Answer, ProcessPlan, tag};
+pub use self::process_plan::{OutputForm, ProcessPlan, tag};
 pub use self::request::{Backoff, RequestPlan};
-pub use self::terminal::{STATE_GRAPH, Terminal, Way};
+pub use self::terminal::{McpTransport, STATE_GRAPH, Terminal};
 pub use self::verified::Chain;
 pub use self::walk::{Trace, resolve, starts_run};
 

@@ -21,7 +21,7 @@ use rye_core::thread::ThreadTool;
 use serde_json::{Value, json};
 
 use crate::drive::Job;
-use crate::port::{Nest, Nested, Refusal, Wanted, launched};
+use crate::port::{ChildRequest, Nest, Nested, Refusal, launched};
 use crate::services::{Ended, Services, timed_out};
 use crate::stop::{Stop, Urgency};
 use rye_host::task;
@@ -92,7 +92,12 @@ const fn there_already(run: RunId) -> Lookup {
 
 /// Makes `call` of `run` a child run, which continues the run of an earlier try if possible. Commits nothing and starts
 /// nothing.
-pub async fn nest(services: &Arc<Services>, run: &Run, call: &Call, wanted: Wanted) -> Lookup {
+pub async fn nest(
+    services: &Arc<Services>,
+    run: &Run,
+    call: &Call,
+    wanted: ChildRequest,
+) -> Lookup {
     let continues = match Earlier::of(services, call, wanted.item()).await {
         Ok(Earlier::Counts(child)) => return there_already(child),
         Ok(Earlier::None) => None,

@@ -136,7 +136,7 @@ pub struct Config {
 
 /// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum SettingOrigin {
     Flag,
     Variable(&'static str),
     File(PathBuf),
@@ -144,7 +144,7 @@ pub enum Origin {
     Default,
 }
 
-impl Origin {
+impl SettingOrigin {
     /// Precedence of the source; a smaller number takes precedence.
     const fn rank(&self) -> u8 {
         match self {
@@ -156,7 +156,7 @@ impl Origin {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flag => f.write_str("flag"),
@@ -171,7 +171,7 @@ impl fmt::Display for Origin {
 #[derive(Debug, Clone)]
 pub struct Loaded {
     pub config: Config,
-    origins: Vec<(&'static str, Origin)>,
+    origins: Vec<(&'static str, SettingOrigin)>,
 }
 
 /// Invalid settings. The user can fix all of these errors.
@@ -208,12 +208,12 @@ pub enum Error {
     SocketTooLong {
         path: String,
         bytes: usize,
-        origin: Origin,
+        origin: SettingOrigin,
     },
     #[error("`{level}` is not a log level or filter ({origin})")]
     Level {
         level: String,
-        origin: Origin,
+        origin: SettingOrigin,
         source: tracing_subscriber::filter::ParseError,
     },
     /// The length of log segments is out of range.
@@ -222,20 +222,20 @@ pub enum Error {
         SEGMENT_BYTES.start(),
         SEGMENT_BYTES.end()
     )]
-    SegmentBytes { bytes: u64, origin: Origin },
+    SegmentBytes { bytes: u64, origin: SettingOrigin },
     /// The path of an interpreter is not absolute.
     #[error("`interpreters.{name}` is `{path}`, and has to be an absolute path ({origin})")]
     Interpreter {
         name: String,
         path: String,
-        origin: Origin,
+        origin: SettingOrigin,
     },
     /// The variable must not be passed to children.
     #[error("`{name}` cannot be passed to children: {reason} (`env.pass`, {origin})")]
     Pass {
         name: String,
         reason: &'static str,
-        origin: Origin,
+        origin: SettingOrigin,
     },
 }
 
@@ -259,11 +259,11 @@ impl Kinded for Error {
 
 /// Loads the settings in force.
 pub fn load(args: &Args, environment: &Environment) -> Result<Loaded, Error> {
-    let mut layers = vec![(Origin::Flag, Layer::from_args(args))];
+    let mut layers = vec![(SettingOrigin::Flag, Layer::from_args(args))];
     layers.extend(Layer::from_environment(environment)?);
     if let Some((path, text)) = settings_file(args, environment)? {
         let layer = Layer::from_yaml(&path, &text)?;
-        layers.push((Origin::File(path), layer));
+        layers.push((SettingOrigin::File(path), layer));
     }
     resolve(Stack::new(layers), environment)
 }
@@ -356,7 +356,7 @@ fn socket(
             stack.derive("socket", "state_dir");
             beside
         }
-        None if state_dir_rank < Origin::Default.rank() => {
+        None if state_dir_rank < SettingOrigin::Default.rank() => {
             stack.derive("socket", "state_dir");
             beside
         }

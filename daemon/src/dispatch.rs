@@ -33,9 +33,11 @@ use serde_json::{Value, json};
 use tracing::Instrument as _;
 
 use self::failures::{refused, unplanned, unstarted, without_project};
-use self::live::Live;
+use self::live::LoggedOutput;
 use self::outcome::{declared_failure, is_text, judge, printed, reported_failure};
-use crate::chain::{self, Chain, NativeCall, Offer, Plan, ProcessPlan, Terminal, Trace, Way};
+use crate::chain::{
+    self, Chain, InheritedVariables, McpTransport, NativeCall, Plan, ProcessPlan, Terminal, Trace,
+};
 use crate::config::Config;
 use crate::exhausted::Exhausted;
 use crate::mcp::Sessions;
@@ -189,15 +191,18 @@ impl Planner {
             origin, timeout, ..
         } = order;
         let offer = match chain.terminal {
-            Terminal::Native(_) | Terminal::Graph | Terminal::Thread(_) => Offer::default(),
+            Terminal::Native(_) | Terminal::Graph | Terminal::Thread(_) => {
+                InheritedVariables::default()
+            }
             Terminal::Process | Terminal::Http | Terminal::Mcp(_) => {
                 let project = Path::new(&origin.spec.project);
-                let offer = Offer::of(project, &self.config, || models::secrets(library));
+                let offer =
+                    InheritedVariables::of(project, &self.config, || models::secrets(library));
                 offer.map_err(|error| refused(&error))?
             }
         };
         let with_server;
-        let chain = if chain.terminal == Terminal::Mcp(Way::Any) {
+        let chain = if chain.terminal == Terminal::Mcp(McpTransport::Any) {
             let asked = chain.clone().with_asked_server(&params, library);
             with_server = asked.map_err(|error| unplanned(&error))?;
             &with_server
@@ -388,7 +393,7 @@ impl Dispatcher {
         cx.note_process(running.identity().clone());
         let memory = cx.services.journal.memory();
         let stopper = Stopper::new();
-        let live = Live::new(&cx.voice, plan.answer);
+        let live = LoggedOutput::new(&cx.voice, plan.answer);
         let running = running.telling(live.tap()).within(Arc::clone(&memory));
         let exited = tokio::select! {
             exited = running.finish(stopper.listen()) => exited,
@@ -536,7 +541,7 @@ impl Work {
     /// Keeps the end of a process. A JSON document on stdout is the result, so it is removed from the output.
     fn note_printed(
         &mut self,
-        answer: chain::Answer,
+        answer: chain::OutputForm,
         mut printed: Printed,
         judged: &Result<Value, Box<Unsuccessful>>,
     ) {
@@ -544,7 +549,7 @@ impl Work {
             Ok(data) => data,
             Err(failed) => &failed.data,
         };
-        if answer == chain::Answer::Json && !data.is_null() && !is_text(data) {
+        if answer == chain::OutputForm::Json && !data.is_null() && !is_text(data) {
             printed.stdout_tail.clear();
         }
         self.printed = Some(printed);

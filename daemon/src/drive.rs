@@ -47,20 +47,20 @@ use rye_core::model::{
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument as _;
 
-use self::ahead::{Ahead, following};
+use self::ahead::{Lookahead, following};
 pub use self::attempt::Reports;
 use self::attempt::{Attempts, Finished, attempt, charged};
 pub use self::context::RunContext;
 pub use self::fail::fail;
 pub use self::job::Job;
-use self::line::Line;
+use self::line::BudgetWait;
 use self::plan::{Plan, Then, limit};
-use self::space::{Lack, Live};
+use self::space::{LoopExit, Shortage};
 use crate::exhausted::Exhausted;
 use crate::services::{Ended, Services};
 use crate::stop::{Changes, DriverExit, Stop, Urgency};
 use crate::storage_backoff;
-use rye_journal::{Change, Committed, Ticket, Why};
+use rye_journal::{Change, Committed, RefusalReason, Ticket};
 
 /// Maximum number of changes in one commit, apart from the changes of its last call. Calls that are concluded
 /// immediately never make the machine wait, and there may be a hundred thousand of them.
@@ -119,7 +119,7 @@ pub trait Kind: Send + Sync + 'static {
 
 /// True if nothing begins in the run any more because it is being killed.
 fn is_stopping(error: &rye_journal::Error) -> bool {
-    matches!(error, rye_journal::Error::Refused(refused) if matches!(refused.why, Why::Stopping(_)))
+    matches!(error, rye_journal::Error::Refused(refused) if matches!(refused.why, RefusalReason::Stopping(_)))
 }
 
 /// Drives `run` until it ends or is suspended, or until the daemon stops.
@@ -132,9 +132,9 @@ pub async fn drive<K: Kind>(
     let mut drive = Drive::new(services, kind, run, stop)?;
     loop {
         let lacking = match drive.live().await {
-            Ok(Live::Lacking(lack)) => Lack::Host(lack),
-            Ok(Live::Left(exit)) => return Ok(exit),
-            Err(error) if error.is_out_of_space() => Lack::Space(error),
+            Ok(LoopExit::Lacking(lack)) => Shortage::Host(lack),
+            Ok(LoopExit::Left(exit)) => return Ok(exit),
+            Err(error) if error.is_out_of_space() => Shortage::Space(error),
             Err(error) if is_stopping(&error) => {
                 // The kill is recorded, and each task that it covers is about to be notified.
                 stop.at_least(Urgency::Shutdown).await;
@@ -174,7 +174,7 @@ struct Drive<'a, K: Kind> {
     /// Outcomes of calls whose child runs are refused, until the next plan is committed.
     childless: HashMap<Slot, Box<CallOutcome>>,
     /// The call that waits for budget, if there is one.
-    line: Line,
+    line: BudgetWait,
     /// Pauses while the disk is full.
     pauses: storage_backoff::Pauses,
     /// Shortage on the host.
@@ -213,7 +213,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             reports,
             reporter,
             childless: HashMap::new(),
-            line: Line::default(),
+            line: BudgetWait::default(),
             pauses: storage_backoff::Pauses::default(),
             lack: None,
             unstarted: Vec::new(),
@@ -222,15 +222,15 @@ impl<'a, K: Kind> Drive<'a, K> {
     }
 
     /// Claims the run, then plans, commits and waits in a loop.
-    async fn live(&mut self) -> Result<Live, rye_journal::Error> {
+    async fn live(&mut self) -> Result<LoopExit, rye_journal::Error> {
         self.claim().await?;
         self.begin_unstarted().await;
         loop {
             if self.stop.is_shutdown() {
-                return self.leave().await.map(Live::Left);
+                return self.leave().await.map(LoopExit::Left);
             }
             if let Some(lack) = self.lack.take() {
-                return Ok(Live::Lacking(lack));
+                return Ok(LoopExit::Lacking(lack));
             }
             self.take_news().await?;
             if self.stop.is_held() {
@@ -248,7 +248,7 @@ impl<'a, K: Kind> Drive<'a, K> {
                     if let Some(ticket) = self.last {
                         self.services.journal.durable(ticket).await?;
                     }
-                    return Ok(Live::Left(DriverExit::Ended));
+                    return Ok(LoopExit::Left(DriverExit::Ended));
                 }
             }
         }
@@ -298,7 +298,7 @@ impl<'a, K: Kind> Drive<'a, K> {
 
     /// Adds moves of the machine to `plan` until there is something to wait for.
     async fn draw_up(&mut self, plan: &mut Plan<K>) -> Result<Then, rye_journal::Error> {
-        let mut ahead = Ahead::new();
+        let mut ahead = Lookahead::new();
         loop {
             match plan.next(self.services.clock.tick()).await {
                 Move::Note(events) => {
@@ -357,7 +357,7 @@ impl<'a, K: Kind> Drive<'a, K> {
     async fn admit(
         &mut self,
         plan: &mut Plan<K>,
-        ahead: &mut Ahead<K::Plan>,
+        ahead: &mut Lookahead<K::Plan>,
         mut call: Box<Call>,
     ) -> bool {
         let now = self.services.clock.tick();
@@ -400,9 +400,9 @@ impl<'a, K: Kind> Drive<'a, K> {
         let facts = self.facts.len();
         let announced = match self.commit_in_line(plan.changes).await {
             Err(error) if is_stopping(&error) => return Err(error),
-            Err(rye_journal::Error::Refused(refused)) if refused.why != Why::Full => {
+            Err(rye_journal::Error::Refused(refused)) if refused.why != RefusalReason::Full => {
                 let change = refused.change.checked_sub(facts);
-                let is_unpaid = matches!(refused.why, Why::Budget(_));
+                let is_unpaid = matches!(refused.why, RefusalReason::Budget(_));
                 let mut calls = plan.calls.iter();
                 let creating = calls.clone().find(|planned| planned.creates(change));
                 let paying = calls.find(|planned| is_unpaid && planned.announces(change));

@@ -60,10 +60,10 @@ use tokio::sync::{mpsc, oneshot};
 pub use self::cancel::cancel_requests;
 pub use self::common::Rebuilt;
 use self::common::Shared;
-use self::marks::{Mark, Marks};
+use self::marks::{Checkpoints, Mark};
 use self::slots::Slots;
 use self::table::Table;
-use rye_host::fail_point::{self, Place};
+use rye_host::fail_point::{self, FailPlace};
 use rye_host::task;
 use rye_journal::{ExportSource, Faults, RemovedRun, Signer, TouchKind};
 
@@ -127,7 +127,7 @@ impl Exports {
         });
         let table = Arc::<Table>::default();
         let router = Router {
-            marks: Marks::open(&dir),
+            marks: Checkpoints::open(&dir),
             shared: Arc::clone(&shared),
             table: Arc::clone(&table),
             upto: Lsn(0),
@@ -194,7 +194,7 @@ impl Drop for Exports {
 struct Router {
     shared: Arc<Shared>,
     table: Arc<Table>,
-    marks: Marks,
+    marks: Checkpoints,
     /// Last position that was distributed.
     upto: Lsn,
     /// Range without reports, because the router fell too far behind.
@@ -269,7 +269,7 @@ impl Router {
             is_last,
             behind: self.table.behind(),
         };
-        fail_point::reach(Place::ExportMarks);
+        fail_point::reach(FailPlace::ExportMarks);
         if let Err(error) = self.marks.write(mark) {
             tracing::warn!(%error, "the marks of exports cannot be written: the next start compares more files");
         }

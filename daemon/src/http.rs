@@ -179,7 +179,7 @@ impl Client {
     }
 
     /// Sends `request` once, and waits for the headers of the answer. Dropping the future closes the connection.
-    pub async fn send(&self, request: Request) -> Result<Answer, Failure> {
+    pub async fn send(&self, request: Request) -> Result<HttpResponse, Failure> {
         let Request {
             method,
             url,
@@ -206,7 +206,7 @@ impl Client {
         if body.headers().iter().map(line).sum::<usize>() > MOST_HEADERS {
             return Err(Failure::Headers);
         }
-        Ok(Answer { body })
+        Ok(HttpResponse { body })
     }
 
     /// Connection pool for `url`. Only TLS goes through a proxy: plain HTTP was allowed for one host only.
@@ -237,11 +237,11 @@ impl fmt::Debug for Client {
 
 /// An answer whose headers have arrived. Dropping it closes the connection, unless the whole body has arrived.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     body: reqwest::Response,
 }
 
-impl Answer {
+impl HttpResponse {
     pub fn status(&self) -> u16 {
         self.body.status().as_u16()
     }

@@ -99,7 +99,7 @@ impl From<Box<library::Error>> for Error {
     }
 }
 
-pub use self::listed::{Described, Wanted, describe, list};
+pub use self::listed::{Described, ItemFilter, describe, list};
 
 /// Types that are tried if the type is not given.
 const TRIED: [ItemKind; 3] = [ItemKind::Tool, ItemKind::Directive, ItemKind::Knowledge];
@@ -107,7 +107,7 @@ const TRIED: [ItemKind; 3] = [ItemKind::Tool, ItemKind::Directive, ItemKind::Kno
 /// Parameters of a request: an item by its id, or items by a query.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Asked {
+pub struct FetchRequest {
     item_id: Option<String>,
     item_type: Option<String>,
     source: Option<String>,
@@ -122,7 +122,7 @@ pub struct Asked {
     offset: Option<usize>,
 }
 
-impl Asked {
+impl FetchRequest {
     /// Reads parameters; null counts as absent.
     pub fn read(mut params: rye_core::model::Object) -> Result<Self, Error> {
         params.retain(|_, value| !value.is_null());
@@ -171,13 +171,13 @@ impl Search {
     pub fn fetch(
         &self,
         library: &Library,
-        asked: &Asked,
+        asked: &FetchRequest,
         caller: &Caller<'_>,
     ) -> Result<Value, Error> {
         match (&asked.item_id, &asked.query) {
             (Some(id), _) => one::fetch(library, id, asked, caller),
             (None, Some(query)) => {
-                let query = query::Asked::read(query, asked)?;
+                let query = query::SearchRequest::read(query, asked)?;
                 let mut documents = self.documents();
                 let documents = documents.get_or_insert_default();
                 documents.refresh(library, caller.now);

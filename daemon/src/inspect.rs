@@ -23,7 +23,7 @@ use rye_core::model::{Run, StepStatus};
 
 use crate::chain::{self, Chain, Terminal};
 use crate::graphs::Graphs;
-use crate::projects::{self, Inside, Projects, Site};
+use crate::projects::{self, ProjectRef, ProjectView, Projects};
 use rye_host::clock::Timer;
 use rye_host::task;
 use rye_journal::Walked;
@@ -116,13 +116,17 @@ pub struct Inspector {
 impl Inspector {
     /// Checks a graph or a directive without running it. An unsigned or changed file is checked too, and the report
     /// mentions it.
-    pub async fn validate(&self, item: &ItemRef, site: impl Into<Site>) -> Result<Checked, Error> {
+    pub async fn validate(
+        &self,
+        item: &ItemRef,
+        site: impl Into<ProjectRef>,
+    ) -> Result<Checked, Error> {
         let item = item.canonical();
         let charge = self.memory.take(MOST_MEMORY).ok_or(Error::NoMemory)?;
         let is_directive = item.kind == ItemKind::Directive;
         let item = if is_directive { item } else { runnable(&item)? };
         let (clock, projects) = (Arc::clone(&self.clock), Arc::clone(&self.projects));
-        let work = move |inside: &Inside<'_>| {
+        let work = move |inside: &ProjectView<'_>| {
             let _charge = charge;
             let late = clock.up().plus(MOST_TIME);
             let is_late = || clock.up() > late;
@@ -144,7 +148,7 @@ impl Inspector {
     ) -> Result<String, Error> {
         let item = runnable(item)?;
         let graphs = self.graphs.clone();
-        let work = move |inside: &Inside<'_>| {
+        let work = move |inside: &ProjectView<'_>| {
             let chain = chain::resolve(inside.library, &item, None);
             let chain = chain.map_err(|source| Error::Unseen {
                 item: item.clone(),

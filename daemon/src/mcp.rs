@@ -104,14 +104,14 @@ impl fmt::Debug for Remote {
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub server: Server,
-    pub asked: Asked,
+    pub asked: ServerOperation,
     /// Caller's time limit for the whole request.
     pub within: Option<Duration>,
 }
 
 /// The kind of request.
 #[derive(Debug, Clone)]
-pub enum Asked {
+pub enum ServerOperation {
     /// List the tools.
     Tools,
     /// Call one tool.
@@ -136,7 +136,7 @@ impl Plan {
             Reached::Stdio(plan) => shown["command"] = json!(plan.program),
             Reached::Http(remote) => shown["url"] = json!(remote.url.as_str()),
         }
-        if let Asked::Call { tool, .. } = &self.asked {
+        if let ServerOperation::Call { tool, .. } = &self.asked {
             shown["tool"] = json!(tool);
         }
         shown
@@ -179,7 +179,7 @@ impl Offered {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum ServerAnswer {
     Tools(Vec<Offered>),
     /// Result of a tool in the form of the protocol.
     Called {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use rye_core::definition::{Finding, Severity};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
-use rye_core::provider::{self, Agent, Asked, Owner, Provider, ResolvedModel, Unresolved};
+use rye_core::provider::{self, Agent, ModelRequest, Owner, Provider, ResolvedModel, Unresolved};
 use rye_item::{Item, Library, Space, library};
 use serde_json::Value;
 
@@ -108,7 +108,7 @@ impl Models {
     /// secret of that name for files of that owner.
     pub fn choose(
         &self,
-        asked: &Asked<'_>,
+        asked: &ModelRequest<'_>,
         has_secret: &dyn Fn(Owner, &str) -> bool,
     ) -> Result<(ResolvedModel, Option<String>), Unresolved> {
         provider::resolve(asked, &self.agent, &self.providers, has_secret)

@@ -31,7 +31,7 @@ use serde_json::Value;
 pub use self::files::FileTool;
 pub use self::session::Session;
 use self::session::read;
-pub use self::sign::{Asked as SignAsked, Error as SignError};
+pub use self::sign::{Error as SignError, SignRequest as SignAsked};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {

@@ -30,7 +30,7 @@ use rye_core::memory::Memory;
 use rye_core::model::Run;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::directory::{Directory, Origin, Signers};
+use self::directory::{Directory, RecordsOrigin, Signers};
 use self::identity::NodeKey;
 pub use self::rebuild::rebuild;
 use self::socket::Socket;
@@ -97,7 +97,7 @@ pub enum Error {
     Journal(#[from] rye_journal::Error),
     /// A test names an unknown fail point.
     #[error(transparent)]
-    FailPoint(#[from] fail_point::Unknown),
+    FailPoint(#[from] fail_point::InvalidFailPoint),
     /// The runtime or the signal handlers cannot be set up.
     #[error("failed to set up the runtime")]
     Runtime(#[source] std::io::Error),
@@ -190,17 +190,17 @@ async fn live(
     parent: Pid,
     spawner: Spawner,
     directory: &Arc<Directory>,
-    origin: &Origin,
+    origin: &RecordsOrigin,
 ) -> Result<(), Error> {
     let mut signals = Signals::listen().map_err(Error::Runtime)?;
-    if let Origin::Copied(before) = origin {
+    if let RecordsOrigin::Copied(before) = origin {
         seal_copy(&config, before.as_ref()).await?;
     }
     let signers = identity::signers(&config.state_dir, origin, HostClock.now());
     let signers = signers.map_err(Error::Identity)?;
     directory.record(&signers, origin.is_copy())?;
     if origin.is_copy() {
-        fail_point::reach(fail_point::Place::Adopting);
+        fail_point::reach(fail_point::FailPlace::Adopting);
     }
     let key = NodeKey::open(&config, &signers, &HostClock).map_err(Error::Identity)?;
     let socket = Arc::new(Socket::bind(&config.socket, Arc::clone(directory)).await?);
@@ -233,7 +233,7 @@ async fn seal_copy(config: &Config, before: Option<&Signers>) -> Result<(), Erro
     let clock: Arc<dyn Clock> = Arc::new(HostClock);
     let (journal, _live) = Journal::open(journal_of(config, key, &clock)).await?;
     journal.close().await?;
-    fail_point::reach(fail_point::Place::Adopting);
+    fail_point::reach(fail_point::FailPlace::Adopting);
     Ok(())
 }
 

@@ -13,11 +13,11 @@ use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::policy::{CAPABILITY_RISK, Policy, Risks};
 use rye_core::provider::ResolvedModel;
-use rye_core::thread::{ItemTools, Offered, offer};
+use rye_core::thread::{ItemTools, OfferedTool, offer};
 use rye_item::{Library, library};
 use serde_json::Value;
 
-pub use self::tools::LeftOut;
+pub use self::tools::OmittedTools;
 
 /// Reason why no thread of a directive begins.
 #[derive(Debug, thiserror::Error)]
@@ -128,8 +128,8 @@ pub fn tools(
     policy: &Policy,
     model: &ResolvedModel,
     is_late: &dyn Fn() -> bool,
-) -> Result<(Vec<Offered>, LeftOut), Error> {
-    let mut left_out = LeftOut::default();
+) -> Result<(Vec<OfferedTool>, OmittedTools), Error> {
+    let mut left_out = OmittedTools::default();
     let permissions = directive.permissions().patterns;
     let items = ItemTools {
         tools: tools::find(library, &permissions, layers, &mut left_out, is_late),

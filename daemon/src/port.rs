@@ -167,7 +167,7 @@ impl AccountView {
 pub struct Nest<'a> {
     /// The run that orders.
     pub parent: &'a Run,
-    pub wanted: Wanted,
+    pub wanted: ChildRequest,
     /// Idempotency key of the step. The keys of the new run derive from it.
     pub key: &'a str,
     /// The ended run of an earlier attempt of the step, which the new one continues.
@@ -176,7 +176,7 @@ pub struct Nest<'a> {
 
 /// The item that a child run executes.
 #[derive(Debug, Clone)]
-pub enum Wanted {
+pub enum ChildRequest {
     Graph {
         item: ItemRef,
         /// Parameters of the action, including [`CONTROL`] parameters.
@@ -185,7 +185,7 @@ pub enum Wanted {
     Thread(Box<ThreadOrder>),
 }
 
-impl Wanted {
+impl ChildRequest {
     pub const fn item(&self) -> &ItemRef {
         match self {
             Self::Graph { item, .. } => item,

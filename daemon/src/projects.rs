@@ -111,7 +111,7 @@ pub struct Project {
     items: Arc<Items>,
     gate: FilePool,
     #[cfg(test)]
-    hang: Arc<hang::Hang>,
+    hang: Arc<hang::HangSimulator>,
 }
 
 impl Project {
@@ -165,7 +165,7 @@ struct Items {
 
 /// View of a project for work in its file pool.
 #[derive(Debug, Clone, Copy)]
-pub struct Inside<'a> {
+pub struct ProjectView<'a> {
     pub project: &'a Arc<Project>,
     /// Items visible from the project.
     pub library: &'a Library,
@@ -175,7 +175,7 @@ pub struct Inside<'a> {
 
 /// Designates a project.
 #[derive(Debug, Clone)]
-pub enum Site {
+pub enum ProjectRef {
     /// Project that contains the directory.
     Of(PathBuf),
     /// Project in which a run began.
@@ -186,19 +186,19 @@ pub enum Site {
     },
 }
 
-impl From<&Path> for Site {
+impl From<&Path> for ProjectRef {
     fn from(directory: &Path) -> Self {
         Self::Of(directory.to_owned())
     }
 }
 
-impl From<&PathBuf> for Site {
+impl From<&PathBuf> for ProjectRef {
     fn from(directory: &PathBuf) -> Self {
         Self::Of(directory.clone())
     }
 }
 
-impl From<&Spec> for Site {
+impl From<&Spec> for ProjectRef {
     fn from(spec: &Spec) -> Self {
         Self::OfRun {
             directory: PathBuf::from(&spec.project),
@@ -207,7 +207,7 @@ impl From<&Spec> for Site {
     }
 }
 
-impl Site {
+impl ProjectRef {
     fn directory(&self) -> &Path {
         match self {
             Self::Of(directory) | Self::OfRun { directory, .. } => directory,
@@ -258,7 +258,7 @@ pub struct Projects {
     gates: Mutex<HashMap<PathBuf, FilePool>>,
     policies: Arc<Cache<String, Policy>>,
     #[cfg(test)]
-    pub(crate) hang: Arc<hang::Hang>,
+    pub(crate) hang: Arc<hang::HangSimulator>,
 }
 
 impl Projects {
@@ -279,17 +279,20 @@ impl Projects {
     }
 
     /// Opens the designated project.
-    pub async fn open(self: &Arc<Self>, site: impl Into<Site>) -> Result<Arc<Project>, Error> {
-        let work = |inside: &Inside<'_>| Ok(Arc::clone(inside.project));
+    pub async fn open(
+        self: &Arc<Self>,
+        site: impl Into<ProjectRef>,
+    ) -> Result<Arc<Project>, Error> {
+        let work = |inside: &ProjectView<'_>| Ok(Arc::clone(inside.project));
         self.visit(site, "open a project", work).await
     }
 
     /// Runs `work` for the designated project in its file pool.
     pub async fn visit<T, E>(
         self: &Arc<Self>,
-        site: impl Into<Site>,
+        site: impl Into<ProjectRef>,
         name: &'static str,
-        work: impl FnOnce(&Inside<'_>) -> Result<T, E> + Send + 'static,
+        work: impl FnOnce(&ProjectView<'_>) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
     where
         T: Send + 'static,
@@ -300,7 +303,7 @@ impl Projects {
         let work = move || {
             let project = Arc::new(this.find(site.directory())?);
             site.check(&project)?;
-            work(&Inside {
+            work(&ProjectView {
                 project: &project,
                 library: project.library(),
                 search: &project.items.search,

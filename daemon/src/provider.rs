@@ -35,8 +35,8 @@ use rye_host::clock::Timer;
 use rye_host::task;
 
 use access::Access;
-pub use call::{Call, Failure, Heard, Message, Trouble};
-use gate::{Gates, Key, Pass};
+pub use call::{Call, CallProgress, Failure, Message, Trouble};
+use gate::{CallQueues, Key, Pass};
 use secrets::Secrets;
 pub use secrets::{ProjectEnv, Refused, Secret, names};
 
@@ -77,7 +77,7 @@ pub struct Providers {
     client: Arc<OnceLock<Arc<Client>>>,
     environment: Environment,
     secrets: Arc<Secrets>,
-    gates: Gates,
+    gates: CallQueues,
     clock: Arc<dyn Timer>,
 }
 
@@ -88,7 +88,7 @@ impl Providers {
             client: Arc::default(),
             environment: environment.clone(),
             secrets: Arc::new(Secrets::new(environment)),
-            gates: Gates::new(Arc::clone(&clock)),
+            gates: CallQueues::new(Arc::clone(&clock)),
             clock,
         }
     }
@@ -110,7 +110,7 @@ impl Providers {
         &self,
         model: &ResolvedModel,
         project: &ProjectEnv,
-    ) -> Result<Place, NoAccess> {
+    ) -> Result<CallPermit, NoAccess> {
         let endpoint = &model.endpoint;
         let (client, access) = self.access(model, project).await?;
         let key = Key {
@@ -122,7 +122,7 @@ impl Providers {
             secret: access.secret.clone(),
         };
         let pass = self.gates.enter(key, endpoint.max_concurrent).await;
-        Ok(Place {
+        Ok(CallPermit {
             client,
             clock: Arc::clone(&self.clock),
             access,
@@ -159,14 +159,14 @@ fn client(
 }
 
 /// Permit for one call. The slot is freed when the permit is dropped or its call ends.
-pub struct Place {
+pub struct CallPermit {
     client: Arc<Client>,
     clock: Arc<dyn Timer>,
     access: Access,
     pass: Pass,
 }
 
-impl Place {
+impl CallPermit {
     /// Calls `model`, for which the permit was acquired, in turn `turn` of its thread. `errors` classifies its errors.
     /// Nothing is sent before the first [`Call::next`].
     pub fn call(
@@ -180,7 +180,7 @@ impl Place {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for CallPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Place").finish_non_exhaustive()
     }

@@ -41,7 +41,7 @@ use tonic::transport::Server;
 
 use self::authority::Lenient;
 use self::budgets::BudgetsService;
-use self::caller::{Caller, Peer, Places};
+use self::caller::{Caller, ConnectionLimits, Peer};
 use self::items::ItemsService;
 use self::node::{Facts, NodeService};
 use self::objects::ObjectsService;
@@ -113,7 +113,7 @@ pub async fn serve(
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
     let mut accepting = rye_host::task::Scope::new();
     let parent = facts.parent;
-    let places = Places::new(guard.clone(), most_open_files());
+    let places = ConnectionLimits::new(guard.clone(), most_open_files());
     accepting.spawn("accept", |token| {
         accept(listeners, parent, places, connections, token)
     });
@@ -146,7 +146,7 @@ pub async fn serve(
 pub async fn turn_away(facts: &Facts) {
     let guard = caller::Guard::new(facts.uid, facts.stopping.clone());
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
-    let places = Places::new(guard.clone(), most_open_files());
+    let places = ConnectionLimits::new(guard.clone(), most_open_files());
     let never = CancellationToken::new();
     let listeners = facts.listener.clone();
     let accepting = accept(listeners, facts.parent, places, connections, never);
@@ -164,7 +164,7 @@ pub async fn turn_away(facts: &Facts) {
 async fn accept(
     mut listeners: Listeners,
     parent: nix::unistd::Pid,
-    places: Places,
+    places: ConnectionLimits,
     connections: tokio::sync::mpsc::Sender<std::io::Result<Lenient<Peer>>>,
     stop: CancellationToken,
 ) {

@@ -21,7 +21,7 @@ use rye_core::model::event::{ProcessStarted, Warning};
 use rye_core::model::{Effect, Event, ProcessIdentity, Slot, Spec};
 
 pub use self::action::{Ended, Envelope, Order, Prepared, TraceMode, memory_exceeded, timed_out};
-use crate::async_log::{Logs, Voice};
+use crate::async_log::{Logs, OutputWriter};
 use crate::contracts::Contracts;
 use crate::graphs::Graphs;
 use crate::port::Runs;
@@ -88,7 +88,7 @@ pub struct AttemptCtx {
     /// Meaning of a second execution.
     pub effect: Effect,
     /// Log writer for the output of its process.
-    pub voice: Arc<Voice>,
+    pub voice: Arc<OutputWriter>,
     pub stop: Stop,
     pub span: tracing::Span,
     pub services: Arc<Services>,

@@ -24,16 +24,18 @@ use rye_core::error::with_sources;
 use rye_core::machine::{Call, CallOutcome, ResultText};
 use rye_core::model::{Effect, Failure, Run, Slot, ThreadSource};
 use rye_core::provider::Owner;
-use rye_core::thread::{Answer, Composed, Funds, Heard, Query, Terms, ThreadMachine};
+use rye_core::thread::{
+    Composed, Funds, ModelSignal, Terms, ThreadAnswer, ThreadMachine, ThreadQuery,
+};
 use rye_item::Library;
 use serde_json::Value;
 
 pub use self::compose::{INTEGRITY, prompt};
-use self::talk::Talk;
+use self::talk::LiveConversation;
 use crate::chain::{Chain, dot_env};
 use crate::children::{self, Child, Lookup};
 use crate::drive::{self, Job, Kind, Reports, RunContext};
-use crate::provider::{Place, ProjectEnv};
+use crate::provider::{CallPermit, ProjectEnv};
 use crate::services::{Ended, Prepared, TraceMode};
 use crate::stop::{DriverExit, Stop};
 use rye_host::fail_point;
@@ -41,9 +43,9 @@ use rye_host::fail_point;
 struct ThreadRun {
     at: RunContext,
     terms: Arc<Terms>,
-    talk: Talk,
+    talk: LiveConversation,
     /// Permit to call the model, from its grant until the call.
-    place: Mutex<Option<Place>>,
+    place: Mutex<Option<CallPermit>>,
 }
 
 /// Executor of a call.
@@ -70,7 +72,7 @@ pub async fn drive(
         }
     };
     let kind = ThreadRun {
-        talk: Talk::new(&services.journal),
+        talk: LiveConversation::new(&services.journal),
         at,
         terms,
         place: Mutex::default(),
@@ -79,22 +81,22 @@ pub async fn drive(
 }
 
 impl ThreadRun {
-    fn place(&self) -> MutexGuard<'_, Option<Place>> {
+    fn place(&self) -> MutexGuard<'_, Option<CallPermit>> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Composes the prompt, and stores the first entry of the conversation.
-    async fn compose(&self) -> Result<Answer, rye_journal::Error> {
+    async fn compose(&self) -> Result<ThreadAnswer, rye_journal::Error> {
         let contract = &self.terms.contract;
-        fail_point::reach(fail_point::Place::Composing);
+        fail_point::reach(fail_point::FailPlace::Composing);
         let prompt = match compose::compose(&self.at, contract).await {
             Ok(prompt) => prompt,
-            Err(failure) => return Ok(Answer::Failed(failure)),
+            Err(failure) => return Ok(ThreadAnswer::Failed(failure)),
         };
         let root = contract.root(prompt.system.clone());
         let first = Message::text(Source::Directive, prompt.message.clone());
         let (head, bytes) = self.talk.begin(root, first, &contract.model).await?;
-        Ok(Answer::Composed(Box::new(Composed {
+        Ok(ThreadAnswer::Composed(Box::new(Composed {
             system: prompt.system,
             message: prompt.message,
             head,
@@ -104,7 +106,7 @@ impl ThreadRun {
     }
 
     /// Waits for a slot at the provider, then checks the available money.
-    async fn funds(&self) -> Answer {
+    async fn funds(&self) -> ThreadAnswer {
         let services = &self.at.services;
         let model = &self.terms.contract.model;
         if self.place().is_none() {
@@ -116,16 +118,16 @@ impl ThreadRun {
                 Ok(place) => *self.place() = Some(place),
                 Err(error) => {
                     let text = with_sources(&error);
-                    return Answer::Unusable(Failure::permanent("model_unusable", text));
+                    return ThreadAnswer::Unusable(Failure::permanent("model_unusable", text));
                 }
             }
         }
         let account = &self.at.spec.budget.account;
         let Some((next, left)) = services.journal.spendable(account) else {
             let text = "the account of the thread is gone";
-            return Answer::Failed(Failure::permanent("internal", text));
+            return ThreadAnswer::Failed(Failure::permanent("internal", text));
         };
-        Answer::Funds(Funds {
+        ThreadAnswer::Funds(Funds {
             next,
             left,
             meters: services.caps.in_force(services.journal.now()),
@@ -241,26 +243,32 @@ impl Kind for ThreadRun {
         }
     }
 
-    async fn answer(&self, run: &Run, query: &Query) -> Result<Answer, rye_journal::Error> {
+    async fn answer(
+        &self,
+        run: &Run,
+        query: &ThreadQuery,
+    ) -> Result<ThreadAnswer, rye_journal::Error> {
         match query {
-            Query::Compose => self.compose().await,
-            Query::Funds => Ok(self.funds().await),
-            Query::Keep(entry) => Ok(Answer::Kept(self.talk.push(Entry::clone(entry)).await?)),
-            Query::Reseed => {
+            ThreadQuery::Compose => self.compose().await,
+            ThreadQuery::Funds => Ok(self.funds().await),
+            ThreadQuery::Keep(entry) => Ok(ThreadAnswer::Kept(
+                self.talk.push(Entry::clone(entry)).await?,
+            )),
+            ThreadQuery::Reseed => {
                 let state = run.thread();
                 let head = state.and_then(|state| state.head.as_ref());
                 let model = &self.terms.contract.model;
                 match head {
                     Some(head) => self.talk.reseed(head, model).await,
-                    None => Ok(Answer::Failed(Failure::permanent(
+                    None => Ok(ThreadAnswer::Failed(Failure::permanent(
                         "internal",
                         "there is no conversation to tell anew",
                     ))),
                 }
             }
-            Query::Read(position, reading) => {
+            ThreadQuery::Read(position, reading) => {
                 let part = self.talk.part(reading.clone()).await;
-                Ok(Answer::Read(*position, part))
+                Ok(ThreadAnswer::Read(*position, part))
             }
         }
     }
@@ -270,7 +278,7 @@ impl Kind for ThreadRun {
         call: &Call,
         plan: Planned,
         stop: &Stop,
-        reports: &Reports<Heard>,
+        reports: &Reports<ModelSignal>,
     ) -> Ended {
         let ended = match plan {
             Planned::Model => return model_call::carry_out(self, call, stop, reports).await,

@@ -13,7 +13,7 @@ use rye_client::events::Follow;
 use rye_core::{definition, yaml};
 use rye_proto::v1;
 use rye_tests::World;
-use rye_tests::measure::{Mark, Series, compare, milliseconds, resident};
+use rye_tests::measure::{Goal, Series, compare, milliseconds, resident};
 use rye_tests::world::graph_text;
 use serde_json::json;
 
@@ -161,7 +161,7 @@ async fn long_runs(client: &Client, world: &World) {
     for series in [&first, &last, &growth] {
         series.print();
     }
-    compare(growth.name(), growth.median(), &Mark::AtMost(1.2));
+    compare(growth.name(), growth.median(), &Goal::AtMost(1.2));
 }
 
 /// Compares parallel with sequential items, and many items with fewer.

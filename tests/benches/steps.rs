@@ -13,7 +13,7 @@ use rye_client::events::Follow;
 use rye_proto::v1;
 use rye_tests::command::program;
 use rye_tests::measure::{
-    Mark, Series, append_and_sync, compare, milliseconds, resident, start_until_ready,
+    Goal, Series, append_and_sync, compare, milliseconds, resident, start_until_ready,
 };
 use rye_tests::{World, until};
 
@@ -115,15 +115,15 @@ async fn measure(world: &World) {
         resident(world)
     );
     println!();
-    compare(walking.name(), walking.median(), &Mark::AtLeast(0.5));
+    compare(walking.name(), walking.median(), &Goal::AtLeast(0.5));
     compare(
         "64 runs, steps per s",
         crowd.median(),
-        &Mark::AtLeast(6000.0),
+        &Goal::AtLeast(6000.0),
     );
-    compare(calling.name(), calling.median(), &Mark::AtMost(1.5));
-    compare("idle memory, MB", idle, &Mark::AtMost(30.0));
-    compare("boot to ready, ms", boot.median(), &Mark::AtMost(100.0));
+    compare(calling.name(), calling.median(), &Goal::AtMost(1.5));
+    compare("idle memory, MB", idle, &Goal::AtMost(30.0));
+    compare("boot to ready, ms", boot.median(), &Goal::AtMost(100.0));
     drop(daemon);
 }
 

@@ -23,10 +23,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use rye_client::Client;
-use rye_client::events::{Deltas, Follow, Told};
+use rye_client::events::{Deltas, Follow, StreamItem};
 use rye_proto::v1;
 use rye_tests::World;
-use rye_tests::measure::{Mark, Series, compare, milliseconds, resident};
+use rye_tests::measure::{Goal, Series, compare, milliseconds, resident};
 use rye_tests::model_server::{ModelServer, Request, SECRET};
 use tokio::task::JoinHandle;
 
@@ -151,7 +151,7 @@ async fn until_it_speaks(client: &Client, run: &str) {
     let events = client.events(run, "", Follow::UntilEnd);
     let mut events = events.with(Deltas::Texts);
     while let Some(told) = events.told().await.expect("the thread is told") {
-        if matches!(told, Told::Delta(delta) if !delta.text.is_empty()) {
+        if matches!(told, StreamItem::Delta(delta) if !delta.text.is_empty()) {
             return;
         }
     }
@@ -207,7 +207,7 @@ async fn turns() {
     compare(
         "the same beyond two syncs and an object, ms",
         gaps.median() - 2.0 * sync - object,
-        &Mark::AtMost(2.0),
+        &Goal::AtMost(2.0),
     );
     let bytes = bytes_a_turn(&world, &run);
     let sum = |turns: &[u32]| f64::from(turns.iter().sum::<u32>());
@@ -215,7 +215,7 @@ async fn turns() {
     compare(
         "transcript of a late turn to that of an early one",
         sum(last) / sum(first),
-        &Mark::AtMost(1.05),
+        &Goal::AtMost(1.05),
     );
     daemon.kill_both();
     let _status = daemon.ended();
@@ -263,8 +263,10 @@ async fn calls() {
     while let Some(told) = events.told().await.expect("events come") {
         let now = Instant::now();
         match told {
-            Told::Delta(delta) if delta.kind() == v1::DeltaKind::CallReady => complete = Some(now),
-            Told::Event(event) if event.event_type == "tool_call_start" => {
+            StreamItem::Delta(delta) if delta.kind() == v1::DeltaKind::CallReady => {
+                complete = Some(now);
+            }
+            StreamItem::Event(event) if event.event_type == "tool_call_start" => {
                 turn += 1;
                 // The last event sent is the end of the call.
                 let told = server.requests().pop().expect("the model was called");
@@ -276,7 +278,7 @@ async fn calls() {
                 }
                 server.release(&format!("called_{turn}"));
             }
-            Told::Delta(_) | Told::Event(_) => {}
+            StreamItem::Delta(_) | StreamItem::Event(_) => {}
         }
     }
     assert_eq!(turn, WARM + CALLS);
@@ -285,7 +287,7 @@ async fn calls() {
     compare(
         "the same beyond a sync, ms",
         starts.median() - sync,
-        &Mark::AtMost(0.3),
+        &Goal::AtMost(0.3),
     );
     daemon.kill_both();
     let _status = daemon.ended();
@@ -322,12 +324,12 @@ async fn tokens() {
     compare(
         "added by the daemon, median, ms",
         shown.median() - read.median(),
-        &Mark::AtMost(0.2),
+        &Goal::AtMost(0.2),
     );
     compare(
         "added by the daemon, 99 of 100, ms",
         shown.p99() - read.p99(),
-        &Mark::AtMost(2.0),
+        &Goal::AtMost(2.0),
     );
     daemon.kill_both();
     let _status = daemon.ended();
@@ -367,7 +369,9 @@ async fn hear(client: &Client, run: &str) -> Vec<Option<Instant>> {
     let mut there = Vec::new();
     let mut text = String::new();
     while let Some(told) = events.told().await.expect("the thread is told") {
-        let Told::Delta(delta) = told else { continue };
+        let StreamItem::Delta(delta) = told else {
+            continue;
+        };
         let now = match delta.kind() {
             v1::DeltaKind::Text => Some(Instant::now()),
             v1::DeltaKind::Reset => {
@@ -486,7 +490,7 @@ async fn crowd() {
     compare(
         "added by the daemon, 99 of 100, ms",
         shown.p99() - read.p99(),
-        &Mark::AtMost(20.0),
+        &Goal::AtMost(20.0),
     );
     daemon.kill_both();
     let _status = daemon.ended();
@@ -534,12 +538,12 @@ async fn memory() {
     compare(
         "memory of 1,000 streaming threads, MB",
         more,
-        &Mark::AtMost(250.0),
+        &Goal::AtMost(250.0),
     );
     compare(
         "memory of one, KB",
         more * 1024.0 / f64::from(CROWD),
-        &Mark::AtMost(128.0),
+        &Goal::AtMost(128.0),
     );
     daemon.kill_both();
     let _status = daemon.ended();

@@ -18,7 +18,7 @@ use rye_core::seal::sha256_hex;
 use rye_proto::v1;
 use rye_tests::World;
 use rye_tests::command::in_clean_environment;
-use rye_tests::measure::{Mark, Series, append_and_sync, compare, milliseconds};
+use rye_tests::measure::{Goal, Series, append_and_sync, compare, milliseconds};
 use serde_json::{Value, json};
 
 /// Measurements of each kind.
@@ -134,9 +134,9 @@ async fn measure(world: &World) {
         series.print();
     }
     println!();
-    compare(read.name(), read.median(), &Mark::AtMost(10.0));
-    compare(edit.name(), edit.median(), &Mark::AtMost(10.0));
-    compare(call.name(), call.median(), &Mark::AtMost(1.0));
+    compare(read.name(), read.median(), &Goal::AtMost(10.0));
+    compare(edit.name(), edit.median(), &Goal::AtMost(10.0));
+    compare(call.name(), call.median(), &Goal::AtMost(1.0));
 }
 
 fn content(path: &std::path::Path) -> Vec<u8> {

@@ -79,16 +79,16 @@ impl Series {
 
 /// Goal for a number.
 #[derive(Debug, Clone, Copy)]
-pub enum Mark {
+pub enum Goal {
     AtLeast(f64),
     AtMost(f64),
 }
 
 /// Prints whether `value` meets its goal.
-pub fn compare(name: &str, value: f64, mark: &Mark) {
+pub fn compare(name: &str, value: f64, mark: &Goal) {
     let (reached, sign, wanted) = match *mark {
-        Mark::AtLeast(wanted) => (value >= wanted, "≥", wanted),
-        Mark::AtMost(wanted) => (value <= wanted, "≤", wanted),
+        Goal::AtLeast(wanted) => (value >= wanted, "≥", wanted),
+        Goal::AtMost(wanted) => (value <= wanted, "≤", wanted),
     };
     let word = if reached { "reached" } else { "MISSED" };
     println!("{name:<46} {value:>9.2}   mark {sign} {wanted:<8} {word}");

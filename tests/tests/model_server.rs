@@ -10,7 +10,7 @@ use rye_core::conversation::{Block, Stop};
 use rye_core::provider::Tokens;
 use rye_tests::ModelServer;
 
-use client::{APIS, Client, Talk};
+use client::{APIS, Client, TestConversation};
 
 const TWO_TURNS: &str = r#"
 - when: {directive: count, turn: 1}
@@ -34,7 +34,7 @@ fn a_conversation_goes_as_its_script_says() {
     for api in APIS {
         let server = ModelServer::start(TWO_TURNS);
         let client = &mut Client::new(&server);
-        let mut talk = Talk::new(api, PROMPT);
+        let mut talk = TestConversation::new(api, PROMPT);
         let first = talk.ask(client);
         assert_eq!(first.stop, Stop::Calls);
         let said: Vec<&str> = first
@@ -93,11 +93,11 @@ fn a_conversation_goes_as_its_script_says() {
 fn a_request_that_is_repeated_gets_the_same_answer_to_the_byte() {
     for api in APIS {
         let server = ModelServer::start(TWO_TURNS);
-        let talk = Talk::new(api, PROMPT);
+        let talk = TestConversation::new(api, PROMPT);
         let first = Client::new(&server).ask(talk.path, &talk.body());
         let again = Client::new(&server).ask(talk.path, &talk.body());
         assert_eq!(first.body, again.body);
-        let other = Talk::new(api, &format!("{PROMPT} Now."));
+        let other = TestConversation::new(api, &format!("{PROMPT} Now."));
         let other = Client::new(&server).ask(talk.path, &other.body());
         assert_ne!(first.body, other.body, "another request has other ids");
     }
@@ -108,7 +108,7 @@ fn the_stream_of_anthropic_is_as_the_vendor_sends_it() {
     let server = ModelServer::start(
         "- reply: {text: \"Hi, there you are\", calls: [{name: t, input: {a: 1}, id: toolu_1}], usage: {input: 3, output: 9}}",
     );
-    let talk = Talk::new(APIS[0], "Go");
+    let talk = TestConversation::new(APIS[0], "Go");
     let answer = Client::new(&server).ask(talk.path, &talk.body());
     assert!(
         answer
@@ -177,7 +177,7 @@ fn the_stream_of_openai_is_as_the_vendor_sends_it() {
     let server = ModelServer::start(
         "- reply: {text: Hi, calls: [{name: t, input: {a: 1}, id: call_1}], usage: {input: 3, output: 9, cache_read: 1}}",
     );
-    let talk = Talk::new(APIS[1], "Go");
+    let talk = TestConversation::new(APIS[1], "Go");
     let answer = Client::new(&server).ask(talk.path, &talk.body());
     let id = answer
         .body
@@ -227,19 +227,19 @@ fn the_first_rule_that_matches_the_request_answers() {
     let server = ModelServer::start(SCRIPT);
     for api in APIS {
         let client = &mut Client::new(&server);
-        let mut says = |talk: &mut Talk| match talk.ask(client).blocks.first() {
+        let mut says = |talk: &mut TestConversation| match talk.ask(client).blocks.first() {
             Some(Block::Text { text }) => text.clone(),
             other => panic!("{other:?}"),
         };
-        let other = &mut Talk::new(api, "<directive name=\"other\">");
+        let other = &mut TestConversation::new(api, "<directive name=\"other\">");
         assert_eq!(says(other), "other");
         for (result, expected) in [("it is seven", "result"), ("it is six", "second")] {
-            let talk = &mut Talk::new(api, PROMPT);
+            let talk = &mut TestConversation::new(api, PROMPT);
             assert_eq!(says(talk), "first");
             talk.answer(&[("c", result)]);
             assert_eq!(says(talk), expected);
         }
-        let talk = &mut Talk::new(api, PROMPT);
+        let talk = &mut TestConversation::new(api, PROMPT);
         assert_eq!(says(talk), "first");
         talk.answer(&[("c", "seven")]);
         talk.tell("say it aloud");
@@ -252,7 +252,7 @@ fn rule_with_times_yields_to_next_rule() {
     let server = ModelServer::start(
         "- {when: {turn: 1}, times: 2, reply: {status: 529}}\n- {reply: {text: later}}",
     );
-    let talk = Talk::new(APIS[0], PROMPT);
+    let talk = TestConversation::new(APIS[0], PROMPT);
     let client = &mut Client::new(&server);
     let mut status = || client.ask(talk.path, &talk.body()).status;
     assert_eq!([status(), status(), status()], [529, 529, 200]);

@@ -11,13 +11,15 @@ use rye_tests::binaries::clone_root;
 use serde_json::Value;
 
 /// Types with other names in the contract than in the source.
-const OTHER_NAMES: [(&str, &str); 3] = [
+const OTHER_NAMES: [(&str, &str); 5] = [
     ("Waits", "Waiting"),
+    ("ToolCallStart", "Started"),
+    ("MessagePart", "Part"),
     ("Reason", "Reseeding"),
     ("TaskFields", "Task"),
 ];
-/// Types of events in the source.
-const EVENTS: [&str; 4] = ["RunEvent", "GraphEvent", "ThreadEvent", "ToolEvent"];
+/// The table of events, below the core.
+const EVENTS: &str = "model/event.rs";
 
 /// A field of the contract or the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +52,7 @@ static FIELD: LazyLock<Regex> =
 static EMBEDDED: LazyLock<Regex> = LazyLock::new(|| regex(r"^(\.\.\.\w+): \S"));
 static DECLARED: LazyLock<Regex> = LazyLock::new(|| regex(r"^(?:pub )?(enum|struct) (\w+) \{$"));
 static MEMBER: LazyLock<Regex> = LazyLock::new(|| regex(r"^ *(?:pub )?(?:r#)?([a-z]\w*): (.+),$"));
+static EVENT: LazyLock<Regex> = LazyLock::new(|| regex(r"^        ([A-Z]\w*)\((\S+)\) => "));
 static VARIANT: LazyLock<Regex> = LazyLock::new(|| regex(r"^    ([A-Z]\w*)(.*)$"));
 static RENAMED: LazyLock<Regex> = LazyLock::new(|| regex(r#"rename = "(\w+)""#));
 static PINNED: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)^([a-z]+(?:_[a-z]+)+) (\{.*\})$"));
@@ -260,22 +263,22 @@ fn every_field_of_every_event_is_described_in_the_contract() {
     let contract = contract();
     let declared = declared();
     let mut known = BTreeSet::new();
-    for kind in declared
-        .iter()
-        .filter(|found| EVENTS.contains(&&*found.name))
-    {
-        for (name, holds, lines) in variants(kind) {
-            let Some(entry) = contract.get(&name) else {
-                panic!("the event {name} is not described in events.proto");
-            };
-            if let Some(of) = holds.strip_prefix('(') {
-                let of = bare(of.trim_end_matches(&[',', ')'][..]));
-                assert_eq!(entry.of.as_deref(), Some(&*of), "{name}");
-            } else {
-                assert_eq!(untyped(&entry.fields), members(&lines), "{name}");
-            }
-            known.insert(name);
+    let table = fs::read_to_string(clone_root().join("daemon/core/src").join(EVENTS)).unwrap();
+    for found in table.lines().filter_map(|line| EVENT.captures(line)) {
+        let (name, payload) = (snake(&found[1]), bare(&found[2]));
+        let Some(entry) = contract.get(&name) else {
+            panic!("the event {name} is not described in events.proto");
+        };
+        if let Some(of) = &entry.of {
+            assert_eq!(*of, payload, "{name}");
+        } else {
+            let mut structs = declared.iter().filter(|found| bare(&found.name) == payload);
+            let found = structs.next();
+            let found = found.unwrap_or_else(|| panic!("the source has no {payload}"));
+            assert!(structs.next().is_none(), "{payload} is declared twice");
+            assert_eq!(untyped(&entry.fields), members(&found.lines), "{name}");
         }
+        known.insert(name);
     }
     assert!(known.len() > 50, "only {} events are found", known.len());
     let is_event = |name: &&String| name.starts_with(|first: char| first.is_lowercase());

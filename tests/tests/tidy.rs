@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rye_tests::binaries::clone_root;
+use rye_tests::command::program;
 
 /// Most lines of a source file without its tests.
 const MOST_LINES: usize = 600;

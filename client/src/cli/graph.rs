@@ -56,7 +56,7 @@ pub(crate) struct Run {
 #[derive(Debug, Args)]
 pub(crate) struct Given {
     #[command(flatten)]
-    pub(crate) asked: Asked,
+    pub(crate) asked: RunOptions,
     /// When a step counts as done.
     #[arg(long, value_name = "HOW")]
     pub(crate) durability: Option<Durability>,
@@ -67,7 +67,7 @@ pub(crate) struct Given {
 
 /// What decides what a run begins with.
 #[derive(Debug, Args)]
-pub(crate) struct Asked {
+pub(crate) struct RunOptions {
     /// An input: text takes the type the item declares, `:=` gives JSON.
     #[arg(short = 'i', value_name = "KEY=VALUE | KEY:=JSON")]
     pub(crate) inputs: Vec<Input>,

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::graph::{Asked, Attach, Given, Run};
+use super::graph::{Attach, Given, Run, RunOptions};
 use super::item_name::{ItemName, directive_name};
 use super::run_name::RunName;
 
@@ -68,7 +68,7 @@ pub(crate) struct ThreadShow {
     #[command(flatten)]
     pub(crate) directive: OneDirective,
     #[command(flatten)]
-    pub(crate) asked: Asked,
+    pub(crate) asked: RunOptions,
 }
 
 /// Directives to check.

@@ -19,9 +19,9 @@ const REVIVED_AFTER: Duration = Duration::from_secs(3);
 
 /// Callback that is called once per outage, when a call keeps waiting for the daemon.
 #[derive(Clone, Default)]
-pub struct Teller(Option<Arc<dyn Fn() + Send + Sync>>);
+pub struct OutageNotifier(Option<Arc<dyn Fn() + Send + Sync>>);
 
-impl Teller {
+impl OutageNotifier {
     pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(tell)))
     }
@@ -53,7 +53,7 @@ impl fmt::Debug for Reviver {
     }
 }
 
-impl fmt::Debug for Teller {
+impl fmt::Debug for OutageNotifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Teller").field(&self.0.is_some()).finish()
     }
@@ -64,8 +64,8 @@ impl fmt::Debug for Teller {
 pub(crate) struct Outage {
     since: Option<Instant>,
     pause: Duration,
-    told: Told,
-    teller: Teller,
+    told: Notified,
+    teller: OutageNotifier,
     reviver: Reviver,
     /// True if the reviver started a daemon in this outage.
     revived: bool,
@@ -77,7 +77,7 @@ pub(crate) struct Outage {
 
 /// Notification of the user about the current outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum Notified {
     NotYet,
     Already,
 }
@@ -86,11 +86,11 @@ impl Outage {
     const FIRST_PAUSE: Duration = Duration::from_millis(20);
     const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-    pub(super) const fn new(teller: Teller, reviver: Reviver) -> Self {
+    pub(super) const fn new(teller: OutageNotifier, reviver: Reviver) -> Self {
         Self {
             since: None,
             pause: Self::FIRST_PAUSE,
-            told: Told::NotYet,
+            told: Notified::NotYet,
             teller,
             reviver,
             revived: false,
@@ -103,7 +103,7 @@ impl Outage {
     pub(crate) fn over(&mut self) {
         self.since = None;
         self.pause = Self::FIRST_PAUSE;
-        self.told = Told::NotYet;
+        self.told = Notified::NotYet;
         self.revived = false;
         self.revive_after = REVIVED_AFTER;
         self.refused = None;
@@ -124,8 +124,8 @@ impl Outage {
             return Err(self.refused.take().map_or(error, |refused| *refused));
         }
         // A daemon that refuses a call answers, and is not away.
-        if self.told == Told::NotYet && since.elapsed() >= TOLD_AFTER && error.is_outage() {
-            self.told = Told::Already;
+        if self.told == Notified::NotYet && since.elapsed() >= TOLD_AFTER && error.is_outage() {
+            self.told = Notified::Already;
             self.teller.tell();
         }
         let died = matches!(error, Error::Lost { died: true, .. });
@@ -169,9 +169,9 @@ mod tests {
             Box::pin(async move { if first { Err(refused()) } else { Ok(()) } })
         });
         let mut outage = Outage {
-            told: Told::Already,
+            told: Notified::Already,
             revive_after: Duration::ZERO,
-            ..Outage::new(Teller::default(), reviver)
+            ..Outage::new(OutageNotifier::default(), reviver)
         };
         let lost = || Error::Lost {
             socket: PathBuf::new(),

@@ -8,7 +8,7 @@ use rye_core::model::{
 };
 use serde_json::Value;
 
-use super::words::Said;
+use super::words::ThreadText;
 use super::{elapsed, one_line};
 
 /// The sentence for an event, or its payload if it has none.
@@ -17,7 +17,7 @@ pub(crate) fn sentence(event_type: &str, payload: &Value) -> String {
     let said = match Event::read(event_type, &text) {
         Ok(Event::Run(event)) => Some(of_run(&event)),
         Ok(Event::Graph(event)) => Some(of_graph(&event)),
-        Ok(Event::Thread(event)) => Said::of(&event).map(|said| said.sentence),
+        Ok(Event::Thread(event)) => ThreadText::of(&event).map(|said| said.sentence),
         Ok(Event::Tool(_)) | Err(_) => None,
     };
     let is_empty = payload.as_object().is_some_and(serde_json::Map::is_empty);

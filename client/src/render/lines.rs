@@ -7,7 +7,7 @@
 //! [thread:<id>] turn 3 rye/bash ✓ 0.4s
 //! ```
 
-use rye_client::view::{FailedItem, Hand, News, StepEnd, View};
+use rye_client::view::{CurrentStep, FailedItem, StepEnd, View, ViewUpdate};
 use rye_core::clock::Timestamp;
 use rye_core::model::{RunKind, StepStatus};
 
@@ -60,14 +60,14 @@ impl Lines {
     }
 
     /// What is shown of `news`, which `view` has taken in, at `now`.
-    pub(crate) fn line(&self, view: &View, news: &News, now: Timestamp) -> Option<Line> {
+    pub(crate) fn line(&self, view: &View, news: &ViewUpdate, now: Timestamp) -> Option<Line> {
         Some(Line::Done(match news {
-            News::Hand | News::Child(_) => return self.in_hand(view, now),
-            News::More(text) => return Some(Line::More(text.clone())),
-            News::Rest(text) => return Some(Line::Rest(text.clone())),
-            News::Said(text) => text.clone(),
-            News::Step(step) => self.step(view, step),
-            News::Retry {
+            ViewUpdate::Hand | ViewUpdate::Child(_) => return self.in_hand(view, now),
+            ViewUpdate::More(text) => return Some(Line::More(text.clone())),
+            ViewUpdate::Rest(text) => return Some(Line::Rest(text.clone())),
+            ViewUpdate::Said(text) => text.clone(),
+            ViewUpdate::Step(step) => self.step(view, step),
+            ViewUpdate::Retry {
                 step,
                 node,
                 why,
@@ -87,7 +87,7 @@ impl Lines {
                 let (head, wait) = (self.head(view, *step, node), elapsed(*wait_ms));
                 format!("{head} {why}retry {retries} in {wait} ({by})")
             }
-            News::Warning { node, message } => {
+            ViewUpdate::Warning { node, message } => {
                 let node = node.as_ref().map(|node| format!("{node}: "));
                 let text = one_line(message, MAX_ERROR_CHARS);
                 format!(
@@ -96,15 +96,15 @@ impl Lines {
                     node.unwrap_or_default()
                 )
             }
-            News::TakenBack { turn } => format!(
+            ViewUpdate::TakenBack { turn } => format!(
                 "{} the answer broke off; what was shown of it does not count",
                 self.turn(view, *turn)
             ),
-            News::Told { turn, text } => {
+            ViewUpdate::Told { turn, text } => {
                 let text = one_line(text, MAX_TOLD_CHARS);
                 format!("{} is told: {text}", self.turn(view, *turn))
             }
-            News::Call {
+            ViewUpdate::Call {
                 turn,
                 item,
                 elapsed_ms,
@@ -122,7 +122,7 @@ impl Lines {
                     None => format!("{head} {item} {} {time}", self.style.green("✓")),
                 }
             }
-            News::TurnFailed {
+            ViewUpdate::TurnFailed {
                 turn,
                 error,
                 pause_ms,
@@ -207,7 +207,7 @@ impl Lines {
 }
 
 /// How long something has been in hand, if that is long enough to be shown.
-fn clock(hand: &Hand, now: Timestamp) -> String {
+fn clock(hand: &CurrentStep, now: Timestamp) -> String {
     let time = hand.since.map_or(0, |since| now.ms_since(since));
     if time < CLOCK {
         String::new()
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    fn graph(news: &News) -> Option<Line> {
+    fn graph(news: &ViewUpdate) -> Option<Line> {
         let view = View::new("g", 2);
         Lines::new(RunKind::Graph, Style::Plain).line(&view, news, Timestamp::from_ms(0))
     }
@@ -339,7 +339,7 @@ mod tests {
             (beyond, "step 14 scrape ✓"),
         ] {
             assert_eq!(
-                graph(&News::Step(step)),
+                graph(&ViewUpdate::Step(step)),
                 Some(done(&format!("[graph:g] {line}")))
             );
         }
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn retry_line_has_reason_delay_and_origin() {
-        let retry = |why: Option<&str>, by: &str| News::Retry {
+        let retry = |why: Option<&str>, by: &str| ViewUpdate::Retry {
             step: 2,
             node: "scrape".to_owned(),
             why: why.map(str::to_owned),
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn progress_line_has_clock_after_one_second_and_item_count() {
         let mut view = View::new("g", 3);
-        view.hand = Some(Hand {
+        view.hand = Some(CurrentStep {
             number: 1,
             name: "n".to_owned(),
             since: Some(Timestamp::from_ms(1_000)),
@@ -406,7 +406,7 @@ mod tests {
     fn a_child_run_is_indented_and_has_its_label() {
         let view = View::new("t/child", 2);
         let lines = Lines::of_child(RunKind::Graph, Style::Plain, 1, "each[1]");
-        let news = News::Step(step(StepStatus::Ok, 3));
+        let news = ViewUpdate::Step(step(StepStatus::Ok, 3));
         assert_eq!(
             lines.line(&view, &news, Timestamp::from_ms(0)),
             Some(done("  each[1] [graph:t/child] step 2/2 scrape ✓"))
@@ -435,19 +435,19 @@ mod tests {
     fn thread_has_line_for_each_call_and_user_message() {
         let view = View::new("t/count", 0);
         let lines = Lines::new(RunKind::Thread, Style::Plain);
-        let shown = |news: &News| lines.line(&view, news, Timestamp::from_ms(0));
-        let call = |item: Option<&str>, error: Option<&str>| News::Call {
+        let shown = |news: &ViewUpdate| lines.line(&view, news, Timestamp::from_ms(0));
+        let call = |item: Option<&str>, error: Option<&str>| ViewUpdate::Call {
             turn: 3,
             item: item.map(str::to_owned),
             elapsed_ms: 400,
             error: error.map(str::to_owned),
         };
-        let failed = |pause_ms| News::TurnFailed {
+        let failed = |pause_ms| ViewUpdate::TurnFailed {
             turn: 3,
             error: "over\nloaded".to_owned(),
             pause_ms,
         };
-        let told = News::Told {
+        let told = ViewUpdate::Told {
             turn: 3,
             text: "Be\nquick.".to_owned(),
         };

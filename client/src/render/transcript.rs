@@ -9,7 +9,7 @@ use rye_core::model::Event;
 use serde_json::Value;
 
 use super::screen::in_line;
-use super::words::{Said, readable};
+use super::words::{ThreadText, readable};
 
 /// A payload that is longer gets lines of its own.
 const LONGEST_IN_LINE: usize = 120;
@@ -19,7 +19,7 @@ const INDENT: &str = "         ";
 /// An event: a line that says what it is, and below it what was said or done.
 pub(crate) fn event(seq: u64, timestamp: &str, event_type: &str, payload: &Value) -> String {
     let (brief, text) = match Event::read(event_type, &payload.to_string()) {
-        Ok(Event::Thread(event)) => match Said::of(&event) {
+        Ok(Event::Thread(event)) => match ThreadText::of(&event) {
             Some(said) => (said.brief, said.text),
             None => plain(payload),
         },

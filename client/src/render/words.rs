@@ -7,7 +7,7 @@ use rye_core::model::event::{CognitionIn, CognitionReasoning, MessageQueued, Sys
 use serde_json::Value;
 
 /// An event of a thread that is a text, or a call.
-pub(super) struct Said {
+pub(super) struct ThreadText {
     /// All of it as a sentence, which may have several lines.
     pub(super) sentence: String,
     /// All but the text.
@@ -15,7 +15,7 @@ pub(super) struct Said {
     pub(super) text: String,
 }
 
-impl Said {
+impl ThreadText {
     fn new(sentence: String, brief: String, text: &str) -> Self {
         Self {
             sentence,

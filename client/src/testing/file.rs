@@ -14,7 +14,7 @@ use rye_core::declared::{Fields, Key, Keys, is_variable, unknown_keys};
 use rye_core::expr::nearest;
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::model::Object;
-use rye_core::yaml::{self, Document, Fault, push_segment};
+use rye_core::yaml::{self, Document, YamlFault, push_segment};
 use serde_json::{Value, json};
 
 #[rustfmt::skip]
@@ -107,7 +107,7 @@ pub(super) enum Expected {
 
 impl TestFile {
     /// Reads the text of a file.
-    pub(super) fn read(text: &str) -> Result<Self, Vec<Fault>> {
+    pub(super) fn read(text: &str) -> Result<Self, Vec<YamlFault>> {
         let document = yaml::parse(text).map_err(|fault| vec![fault])?;
         let faults = Faults {
             document: &document,
@@ -126,7 +126,7 @@ impl TestFile {
 /// The faults found so far.
 struct Faults<'d> {
     document: &'d Document,
-    found: RefCell<Vec<Fault>>,
+    found: RefCell<Vec<YamlFault>>,
 }
 
 /// A fault is noted, and a part of the file has no value.
@@ -137,7 +137,7 @@ impl Faults<'_> {
     /// Notes a fault at the key that leads to the JSON pointer.
     fn add(&self, pointer: &str, message: String) -> Noted {
         let position = self.document.key_position(pointer);
-        self.found.borrow_mut().push(Fault {
+        self.found.borrow_mut().push(YamlFault {
             message,
             line: position.line,
             column: position.column,

@@ -16,7 +16,7 @@ use rye_core::error::with_sources;
 use rye_core::id::ItemKind;
 use rye_core::seal;
 use rye_item::keys::KeyDir;
-use rye_item::spaces::{FOLDER, Place, SKIPPED, Space, is_test};
+use rye_item::spaces::{FOLDER, ItemLocation, SKIPPED, Space, is_test};
 use rye_item::{Spaces, lock, sign};
 use tempfile::TempDir;
 
@@ -270,12 +270,12 @@ impl Directory {
 }
 
 /// Removes what would be used in the place of a new file at `place`, or refuse it: files of the same item, and its locks.
-fn replace(spaces: &Spaces, place: &Place) {
+fn replace(spaces: &Spaces, place: &ItemLocation) {
     let extensions = place.item.kind.extensions().iter().copied();
     let others = extensions.filter(|extension| *extension != place.extension);
     let others = others.map(|extension| {
         let place = place.clone();
-        Place { extension, ..place }.path()
+        ItemLocation { extension, ..place }.path()
     });
     let is_of_it = |lock: &lock::Listed| {
         lock.space == Space::Project
@@ -292,7 +292,7 @@ fn replace(spaces: &Spaces, place: &Place) {
 /// Signs the item at `place` with the user's key, if it is unsigned.
 fn sign_unsigned(
     spaces: &Spaces,
-    place: &Place,
+    place: &ItemLocation,
     text: &str,
     signer: &Signer,
 ) -> Result<(), String> {

@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use rye_client::Client;
 use rye_client::environment;
-use rye_client::events::{Deltas, Events, Follow, Told};
+use rye_client::events::{Deltas, Events, Follow, StreamItem};
 use rye_client::exit::Exit;
 use rye_client::needs::{Need, Way, mend, needs, unanswered};
-use rye_client::view::{News, View};
+use rye_client::view::{View, ViewUpdate};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::model::{Event, Object, RunEvent, RunKind, Status};
 use rye_proto::{convert, v1};
@@ -87,19 +87,19 @@ pub(super) async fn watch_run(
         }
         followed => followed?,
     };
-    if followed == Followed::Left {
+    if followed == FollowResult::Left {
         return Ok(Exit::Interrupted);
     }
     let ended = end(client, run_id, &progress, output).await?;
     Ok(match followed {
-        Followed::Cancelled => Exit::Interrupted,
-        Followed::Left | Followed::ToTheEnd => ended,
+        FollowResult::Cancelled => Exit::Interrupted,
+        FollowResult::Left | FollowResult::ToTheEnd => ended,
     })
 }
 
 /// Result of following a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Followed {
+enum FollowResult {
     /// The run has ended or is suspended.
     ToTheEnd,
     /// The user detached; the run continues.
@@ -131,7 +131,7 @@ async fn follow(
     watched: &Watched<'_>,
     progress: &mut Progress,
     output: &mut Output,
-) -> Result<Followed, Failure> {
+) -> Result<FollowResult, Failure> {
     let Watched {
         run_id,
         cursor,
@@ -145,7 +145,7 @@ async fn follow(
     let events = client.events(run_id, cursor, Follow::UntilEnd);
     let mut events = events.with(progress.deltas());
     let ended = watch(client, &mut events, &mut interrupts, progress, output).await?;
-    if ended == Followed::ToTheEnd {
+    if ended == FollowResult::ToTheEnd {
         return Ok(ended);
     }
     if !cancel_on_interrupt {
@@ -153,38 +153,42 @@ async fn follow(
         output.hint(&format!(
             "`ryectl events {run_id} --follow` follows it, `ryectl cancel {run_id}` stops it"
         ));
-        return Ok(Followed::Left);
+        return Ok(FollowResult::Left);
     }
     output.note("interrupted; cancelling the run (Ctrl-C again leaves it at once)");
     let cancelled = tokio::select! {
         answer = client.cancel(run_id, "interrupted from the keyboard") => answer,
-        _ = interrupts.recv() => return Ok(Followed::Left),
+        _ = interrupts.recv() => return Ok(FollowResult::Left),
     };
     let followed = match cancelled {
-        Ok(_) => Followed::Cancelled,
+        Ok(_) => FollowResult::Cancelled,
         // The run ended by itself before the request.
-        Err(error) if error.kind() == ErrorKind::Precondition => Followed::ToTheEnd,
+        Err(error) if error.kind() == ErrorKind::Precondition => FollowResult::ToTheEnd,
         Err(error) => return Err(error.into()),
     };
     let ended = watch(client, &mut events, &mut interrupts, progress, output).await?;
     Ok(match ended {
-        Followed::ToTheEnd => followed,
-        Followed::Left | Followed::Cancelled => Followed::Left,
+        FollowResult::ToTheEnd => followed,
+        FollowResult::Left | FollowResult::Cancelled => FollowResult::Left,
     })
 }
 
 /// Waits for the end of a run without its events.
-async fn wait_out(client: &Client, run_id: &str, output: &mut Output) -> Result<Followed, Failure> {
+async fn wait_out(
+    client: &Client,
+    run_id: &str,
+    output: &mut Output,
+) -> Result<FollowResult, Failure> {
     let mut interrupts = interrupts()?;
     let runs = [run_id.to_owned()];
     tokio::select! {
         _ = interrupts.recv() => {
             output.note(&format!("interrupted; the run {run_id} continues"));
-            Ok(Followed::Left)
+            Ok(FollowResult::Left)
         }
         waited = client.wait(&runs, None) => {
             waited?;
-            Ok(Followed::ToTheEnd)
+            Ok(FollowResult::ToTheEnd)
         }
     }
 }
@@ -243,13 +247,13 @@ impl Progress {
     }
 
     /// Shows what `told` adds.
-    async fn take(&mut self, told: &Told, output: &mut Output) {
+    async fn take(&mut self, told: &StreamItem, output: &mut Output) {
         let Self::Shown(shown) = self else {
             return;
         };
         let news = match told {
-            Told::Delta(delta) => shown.view.hear(delta),
-            Told::Event(event) => {
+            StreamItem::Delta(delta) => shown.view.hear(delta),
+            StreamItem::Event(event) => {
                 let at = event.timestamp.as_ref().map(convert::timestamp);
                 event.fact().and_then(|fact| shown.view.take(&fact, at))
             }
@@ -257,17 +261,19 @@ impl Progress {
         let Some(news) = news else {
             return;
         };
-        if let News::Child(child) = &news {
+        if let ViewUpdate::Child(child) = &news {
             shown.children.follow(child, 1);
         }
-        if let News::Step(_) | News::Call { .. } = &news {
+        if let ViewUpdate::Step(_) | ViewUpdate::Call { .. } = &news {
             for line in shown.children.rest().await {
                 show(Some(line), output);
             }
         }
         let line = shown.lines.line(&shown.view, &news, environment::now());
         show(line, output);
-        if let News::Warning { .. } | News::Retry { .. } | News::Call { .. } = news {
+        if let ViewUpdate::Warning { .. } | ViewUpdate::Retry { .. } | ViewUpdate::Call { .. } =
+            news
+        {
             self.tick(output);
         }
     }
@@ -311,11 +317,11 @@ async fn watch(
     interrupts: &mut Signal,
     progress: &mut Progress,
     output: &mut Output,
-) -> Result<Followed, Failure> {
+) -> Result<FollowResult, Failure> {
     let mut ticks = tokio::time::interval(TICK);
     loop {
         let told = tokio::select! {
-            _ = interrupts.recv() => return Ok(Followed::Left),
+            _ = interrupts.recv() => return Ok(FollowResult::Left),
             // Cancel safe: an event counts as returned only when `told` returns it.
             told = events.told() => told?,
             line = progress.child() => {
@@ -329,23 +335,23 @@ async fn watch(
             }
         };
         let Some(told) = told else {
-            return Ok(Followed::ToTheEnd);
+            return Ok(FollowResult::ToTheEnd);
         };
         progress.take(&told, output).await;
-        let Told::Event(event) = told else {
+        let StreamItem::Event(event) = told else {
             continue;
         };
         let Some(fact) = event.fact() else {
             continue;
         };
         if fact.outcome().is_some() {
-            return Ok(Followed::ToTheEnd);
+            return Ok(FollowResult::ToTheEnd);
         }
         // A suspended run may not end. The event may be old, so the present status decides.
         if let Event::Run(RunEvent::RunSuspended(_)) = fact {
             let run_id = &event.run_id;
             if client.get(run_id).await?.core_status()? == Status::Suspended {
-                return Ok(Followed::ToTheEnd);
+                return Ok(FollowResult::ToTheEnd);
             }
         }
     }

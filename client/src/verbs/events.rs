@@ -1,7 +1,7 @@
 //! `events`: past and new events of one or several runs.
 
 use rye_client::environment::now;
-use rye_client::events::{Deltas, Follow, Of, Told};
+use rye_client::events::{Deltas, EventScope, Follow, StreamItem};
 use rye_client::exit::Exit;
 use rye_client::view::View;
 use rye_core::model::RunKind;
@@ -18,7 +18,7 @@ use crate::session::Session;
 
 pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result<Exit, Failure> {
     let of = of(asked, session)?;
-    let is_one = matches!(of, Of::Run(_));
+    let is_one = matches!(of, EventScope::Run(_));
     let client = session.client().await?.telling(session.output.teller());
     let output = &mut session.output;
     let follow = if asked.follow {
@@ -40,17 +40,17 @@ pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result
     let lines = Lines::new(RunKind::Thread, output.style());
     while let Some(told) = stream.told().await? {
         match (told, output.format()) {
-            (Told::Event(event), _) if Some(event.seq) <= behind => {}
-            (Told::Event(event), _) => print(&event, is_one, output)?,
-            (Told::Delta(delta), Format::Json) => {
+            (StreamItem::Event(event), _) if Some(event.seq) <= behind => {}
+            (StreamItem::Event(event), _) => print(&event, is_one, output)?,
+            (StreamItem::Delta(delta), Format::Json) => {
                 output.json_line(&json!({"delta": delta}))?;
             }
-            (Told::Delta(delta), Format::Text) if delta.kind() == v1::DeltaKind::Output => {
+            (StreamItem::Delta(delta), Format::Text) if delta.kind() == v1::DeltaKind::Output => {
                 for line in delta.text.lines() {
                     output.note(&format!("{} | {line}", delta.heading));
                 }
             }
-            (Told::Delta(delta), Format::Text) => {
+            (StreamItem::Delta(delta), Format::Text) => {
                 let news = view.hear(&delta);
                 let line = news.and_then(|news| lines.line(&view, &news, now()));
                 attach::show(line, output);
@@ -64,17 +64,17 @@ pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result
 }
 
 /// Returns the selected runs.
-fn of(asked: &cli::Events, session: &Session) -> Result<Of, Failure> {
+fn of(asked: &cli::Events, session: &Session) -> Result<EventScope, Failure> {
     Ok(match &asked.run {
-        Some(run) if asked.tree => Of::Tree(run.to_string()),
-        Some(run) => Of::Run(run.to_string()),
+        Some(run) if asked.tree => EventScope::Tree(run.to_string()),
+        Some(run) => EventScope::Run(run.to_string()),
         None if session.global.project.is_some() => {
             let project = session.project()?;
             // Runs record the canonical path of their project.
             let project = project.canonicalize().unwrap_or(project);
-            Of::Project(project.display().to_string())
+            EventScope::Project(project.display().to_string())
         }
-        None => Of::All,
+        None => EventScope::All,
     })
 }
 

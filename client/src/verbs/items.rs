@@ -17,14 +17,14 @@ const PAGE: u32 = 1000;
 
 /// Selection of items for a listing.
 #[derive(Debug, PartialEq, Eq)]
-struct Wanted {
+struct ItemSelection {
     /// Types; empty means all types that run.
     kinds: Vec<ItemKind>,
     /// Pattern of ids; empty means all.
     pattern: String,
 }
 
-impl Wanted {
+impl ItemSelection {
     /// Parses `TYPE`, `GLOB`, `TYPE:GLOB`, or `TYPE GLOB`.
     fn read(first: Option<String>, second: Option<String>) -> Result<Self, Failure> {
         let first = first.unwrap_or_default();
@@ -52,7 +52,7 @@ impl Wanted {
 const RUN: [ItemKind; 2] = [ItemKind::Tool, ItemKind::Directive];
 
 pub(super) async fn list(asked: cli::Ls, session: &mut Session) -> Result<Exit, Failure> {
-    let wanted = Wanted::read(asked.first, asked.pattern)?;
+    let wanted = ItemSelection::read(asked.first, asked.pattern)?;
     let project = session.project()?.display().to_string();
     let client = session.client().await?;
     let mut items = Vec::new();
@@ -134,10 +134,10 @@ mod tests {
     fn ls_parses_type_and_pattern() {
         let read = |words: &[&str]| {
             let mut words = words.iter().map(ToString::to_string);
-            Wanted::read(words.next(), words.next()).ok()
+            ItemSelection::read(words.next(), words.next()).ok()
         };
         let wanted = |kinds: &[ItemKind], pattern: &str| {
-            Some(Wanted {
+            Some(ItemSelection {
                 kinds: kinds.to_vec(),
                 pattern: pattern.to_owned(),
             })

@@ -2,7 +2,7 @@
 
 use rye_client::exit::Exit;
 use rye_core::yaml;
-use rye_item::sign::{self, Change, Past, Signed};
+use rye_item::sign::{self, Change, Signed, SignedCopies};
 use serde::Serialize;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
@@ -35,7 +35,7 @@ struct Changes {
 pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Failure> {
     let local = Local::of(session)?;
     let key = local.key()?;
-    let past = Past::of(&local.user);
+    let past = SignedCopies::of(&local.user);
     let output = &mut session.output;
     local.warn_of_untrusted(key.public().fingerprint(), output);
     let mut exit = Exit::Done;

@@ -7,7 +7,7 @@ use rye_proto::v1::ItemCount;
 
 /// What an event or a delta brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
+pub enum ViewUpdate {
     /// [`super::View::hand`] is another, or has come farther.
     Hand,
     /// The same, and a child run carries it out.

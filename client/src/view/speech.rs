@@ -7,7 +7,7 @@ use rye_proto::v1;
 
 /// How much of what a model says was shown.
 #[derive(Debug, Default)]
-pub(super) struct Speech {
+pub(super) struct ShownText {
     /// The turn, and which try of it.
     call: (u32, u32),
     /// Bytes of its text that were shown, or told to be missing.
@@ -18,7 +18,7 @@ pub(super) struct Speech {
 
 /// What is shown of a delta.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum TextChange {
     /// More of the text.
     More(String),
     /// What was shown of this turn does not count.
@@ -29,9 +29,9 @@ fn length(text: &str) -> u64 {
     u64::try_from(text.len()).unwrap_or(u64::MAX)
 }
 
-impl Speech {
+impl ShownText {
     /// What is shown of `delta`, if anything is.
-    pub(super) fn hear(&mut self, delta: &v1::Delta) -> Option<Heard> {
+    pub(super) fn hear(&mut self, delta: &v1::Delta) -> Option<TextChange> {
         let call = (delta.turn, delta.attempt);
         match delta.kind() {
             v1::DeltaKind::Text => {
@@ -41,12 +41,12 @@ impl Speech {
                 let more = format!("{gap}{}", delta.text);
                 self.position = delta.position;
                 self.shown += length(&more);
-                Some(Heard::More(more))
+                Some(TextChange::More(more))
             }
             v1::DeltaKind::Reset if delta.text.is_empty() && delta.left_out == 0 => {
                 let turn = self.call.0;
                 let was_shown = std::mem::take(self).shown > 0;
-                (was_shown && turn == delta.turn).then_some(Heard::TakenBack(turn))
+                (was_shown && turn == delta.turn).then_some(TextChange::TakenBack(turn))
             }
             v1::DeltaKind::Reset => {
                 self.turn_to(call);
@@ -72,17 +72,17 @@ impl Speech {
     }
 
     /// The texts so far are `text`, behind `left_out` bytes that nobody has any more.
-    fn catch_up(&mut self, text: &str, left_out: u64) -> Option<Heard> {
+    fn catch_up(&mut self, text: &str, left_out: u64) -> Option<TextChange> {
         let missing = left_out.saturating_sub(self.shown);
         let known = usize::try_from(self.shown.saturating_sub(left_out)).unwrap_or(usize::MAX);
         let new = text.get(known..).unwrap_or_default();
         self.shown = self.shown.max(left_out + length(text));
         if missing > 0 {
-            return Some(Heard::More(format!(
+            return Some(TextChange::More(format!(
                 "\n[{missing} bytes are left out]\n{new}"
             )));
         }
-        (!new.is_empty()).then(|| Heard::More(new.to_owned()))
+        (!new.is_empty()).then(|| TextChange::More(new.to_owned()))
     }
 
     /// What is left to show when the call comes to `text`: `None` if nothing of it was shown yet.
@@ -122,12 +122,12 @@ mod tests {
 
     /// All that is shown of a call that comes to `text`.
     fn shown(deltas: &[v1::Delta], text: &str) -> String {
-        let mut speech = Speech::default();
+        let mut speech = ShownText::default();
         let mut all = String::new();
         for delta in deltas {
             match speech.hear(delta) {
-                Some(Heard::More(more)) => all.push_str(&more),
-                Some(Heard::TakenBack(_)) => all.push_str("<taken back>"),
+                Some(TextChange::More(more)) => all.push_str(&more),
+                Some(TextChange::TakenBack(_)) => all.push_str("<taken back>"),
                 None => {}
             }
         }
@@ -179,13 +179,13 @@ mod tests {
 
     #[test]
     fn new_attempt_starts_new_text() {
-        let mut speech = Speech::default();
+        let mut speech = ShownText::default();
         let _first = speech.hear(&said(1, "Hel"));
         let again = v1::Delta {
             attempt: 2,
             ..said(1, "Hello")
         };
-        let more = Heard::More("Hello".to_owned());
+        let more = TextChange::More("Hello".to_owned());
         assert_eq!(speech.hear(&again), Some(more));
         assert_eq!(speech.rest(2, 1, "Hello"), None, "that call is over");
     }

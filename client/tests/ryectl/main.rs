@@ -95,13 +95,13 @@ async fn finish(child: Child) -> Ended {
 }
 
 /// Output of a child so far, and the reader of the rest.
-struct Told {
+struct ChildOutput {
     seen: String,
     rest: Box<dyn BufRead + Send>,
 }
 
 /// Reads lines up to one that contains `text`, or to the end.
-async fn read_until(from: impl Into<Told>, text: &'static str) -> Told {
+async fn read_until(from: impl Into<ChildOutput>, text: &'static str) -> ChildOutput {
     let mut told = from.into();
     let mut reader = tokio::task::JoinSet::new();
     reader.spawn_blocking(move || {
@@ -119,7 +119,7 @@ async fn read_until(from: impl Into<Told>, text: &'static str) -> Told {
     read.unwrap().unwrap().unwrap()
 }
 
-impl From<ChildStderr> for Told {
+impl From<ChildStderr> for ChildOutput {
     fn from(stderr: ChildStderr) -> Self {
         Self {
             seen: String::new(),

@@ -17,8 +17,8 @@ use std::time::Instant;
 
 use rye_core::id::ItemId;
 use rye_core::provider::sse::Splitter;
-use rye_core::provider::stream::Signal;
-use rye_core::provider::{Agent, Asked, Decoder, Owner, Provider, ResolvedModel, resolve};
+use rye_core::provider::stream::StreamSignal;
+use rye_core::provider::{Agent, Decoder, ModelRequest, Owner, Provider, ResolvedModel, resolve};
 use serde_json::{Value, json};
 
 const ROUNDS: usize = 15;
@@ -38,9 +38,9 @@ fn model(api: &str) -> ResolvedModel {
     let id = ItemId::new("agent/providers/p").expect("a legal id");
     let (provider, _) = Provider::parse(&text, &id, Owner::User).expect("a provider file");
     let (agent, _) = Agent::from_config(&json!({})).expect("a configuration");
-    let asked = Asked {
+    let asked = ModelRequest {
         model: Some("m"),
-        ..Asked::default()
+        ..ModelRequest::default()
     };
     let providers = BTreeMap::from([("p".to_owned(), provider)]);
     let found = resolve(&asked, &agent, &providers, &|_, _| true);
@@ -151,7 +151,7 @@ fn decode(model: &ResolvedModel, stream: &str) {
     decoder.finish(&mut rest);
     let last = rest.pop().or(last);
     assert!(
-        matches!(black_box(last), Some(Signal::Ended(_))),
+        matches!(black_box(last), Some(StreamSignal::Ended(_))),
         "the stream is whole"
     );
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use rye_core::capability::{Capability, Layer, Primary, check};
 use rye_core::id::{ItemId, ItemRef, RunId};
-use rye_core::ledger::{AccountId, CallNo, Ledger, Operation, Sheet, Usage};
+use rye_core::ledger::{AccountId, CallNo, Ledger, Operation, Transaction, Usage};
 use rye_core::money::Usd;
 
 const ROUNDS: usize = 15;
@@ -57,7 +57,7 @@ impl Line {
     }
 
     fn perform(&mut self, operation: &Operation) {
-        let mut sheet = Sheet::new(&self.ledger);
+        let mut sheet = Transaction::new(&self.ledger);
         let granted = sheet.perform(&self.lowest, operation);
         granted.expect("there is money for it");
         let rows = sheet.into_rows();

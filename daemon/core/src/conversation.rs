@@ -24,7 +24,7 @@ use crate::digest::Encoded;
 use crate::expr::Object;
 
 pub use reseed::Reseed;
-pub use walk::{Conversation, Damage, Fault, walk};
+pub use walk::{Conversation, Damage, EntryFault, walk};
 
 /// Version of the stored form.
 const SCHEMA: u32 = 1;

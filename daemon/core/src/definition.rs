@@ -54,7 +54,7 @@ mod parse;
 mod validate;
 
 pub use self::backoff::{Backoff, Retry};
-pub use self::graph::{DEFAULT_MAX_STEPS, Graph, Limits, Nodes, OnError};
+pub use self::graph::{DEFAULT_MAX_STEPS, Graph, GraphLimits, Nodes, OnError};
 pub use self::hook::{Authority, Hook, HookAction, HookEvent};
 pub use self::inputs::{Inputs, MISFIT, coerce};
 pub use self::keys::schema;
@@ -64,8 +64,8 @@ pub use self::shared::{FETCH, SIGN};
 pub use self::validate::{Around, Validation, validate, validate_among};
 pub use self::waiting::{duration, time};
 pub use self::work::{
-    Action, Ask, Caching, Edge, Fail, Foreach, ItemOrder, Next, Node, OnItemError, Parallel, Pause,
-    Work,
+    Action, ApprovalRequest, Caching, Edge, Fail, Foreach, ItemOrder, Next, Node, OnItemError,
+    Parallel, Pause, Work,
 };
 pub use crate::declared::{Finding, errors};
 pub use crate::expr::Severity;

@@ -81,7 +81,7 @@ pub struct Directive {
     pub model: Wish,
     /// How much it may use.
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: DirectiveLimits,
     /// What it may do; `None` if the file does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permissions: Option<Permissions>,
@@ -143,7 +143,7 @@ pub struct Wish {
 /// How much a thread may use, as its directive says; what is absent is not limited here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Limits {
+pub struct DirectiveLimits {
     /// Turns of its chain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
@@ -164,7 +164,7 @@ pub struct Limits {
     pub duration_ms: Option<u64>,
 }
 
-impl Limits {
+impl DirectiveLimits {
     /// Active time, as a duration.
     pub fn duration(&self) -> Option<Duration> {
         self.duration_ms.map(Duration::from_millis)

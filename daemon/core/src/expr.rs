@@ -43,7 +43,7 @@ pub use self::condition::Condition;
 #[cfg(test)]
 pub(crate) use self::condition::LEAF_KEYS;
 pub(crate) use self::condition::{COMBINATORS, Known, OPS, Patterns};
-pub use self::fault::{Error, Fault, Severity};
+pub use self::fault::{Error, Severity, TemplateFault};
 pub use self::interpolate::{check, interpolate, references, strip_nulls};
 pub(crate) use self::interpolate::{each_read, kind_of_template};
 pub(crate) use self::path::is_name;

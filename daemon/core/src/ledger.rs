@@ -1,6 +1,6 @@
 //! The hierarchical budget ledger: limits and spending of all chains of runs.
 //!
-//! **Owns** the open accounts, the meters of the node, and every rule by which they change ([`Sheet::perform`]).
+//! **Owns** the open accounts, the meters of the node, and every rule by which they change ([`Transaction::perform`]).
 //! **Never** knows a run, a tool or a price: callers pass amounts and name the account. Of time it knows only the names
 //! of meters.
 //!
@@ -19,7 +19,7 @@
 //!
 //! **Order.** An operation changes one account. The changes of its claim and floor claim are added to the parent's
 //! `open` and `open_floor`, and so on upwards until both changes are zero. The cost is the depth of the tree; calls of
-//! a child with a reservation change nothing above it. Operations of one commit are performed in order on a [`Sheet`]
+//! a child with a reservation change nothing above it. Operations of one commit are performed in order on a [`Transaction`]
 //! over the ledger, and take effect together or not at all ([`Ledger::enter`]).
 //!
 //! **Failure.** A refused operation makes its sheet unusable and leaves the ledger unchanged. A [`Shortfall`] is a lack
@@ -42,9 +42,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::account::{Account, Cost, Hold, Usage};
 pub use self::meter::{Caps, Meter, Metered};
-pub use self::notice::{Crossing, Marks, Notice, Overrun};
+pub use self::notice::{Crossing, LimitSnapshot, Notice, Overrun};
 pub use self::recount::Miscount;
-pub use self::sheet::Sheet;
+pub use self::sheet::Transaction;
 use crate::error::{ErrorKind, Kinded};
 use crate::id::RunId;
 use crate::money::Usd;
@@ -130,13 +130,13 @@ pub enum Operation {
 
 /// Limit that a request exceeds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lacking {
+pub enum LimitId {
     /// Account of the operation, or one above it.
     Account(AccountId),
     Meter(MeterId),
 }
 
-impl fmt::Display for Lacking {
+impl fmt::Display for LimitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Account(id) => write!(f, "run `{id}`"),
@@ -153,7 +153,7 @@ impl fmt::Display for Lacking {
 pub struct Shortfall {
     /// Additional amount that the request needs there.
     pub asked: Usd,
-    pub lacking: Lacking,
+    pub lacking: LimitId,
     pub limit: Usd,
     /// Amount that is used, held or reserved there.
     pub used: Usd,

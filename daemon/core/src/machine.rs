@@ -29,7 +29,7 @@ use crate::memory::Charge;
 use crate::model::event::StepStarted;
 use crate::model::{Effect, Event, Failure, Object, Run, Slot, Suspension};
 use crate::seal::sha256_hex;
-use crate::state::Why;
+use crate::state::RefusalReason;
 
 pub use self::params::{Params, wrong};
 
@@ -95,7 +95,7 @@ pub trait Machine: Clone + Send + Sync + 'static {
 
     /// The run that was to carry out `call` could not be created, or what it may cost could not be held, so nothing of its start
     /// has happened. What else is in flight continues. A machine that does nothing about it offers the call again.
-    fn refused(&mut self, _now: Tick, _call: &Call, _why: &Why) -> Vec<Event> {
+    fn refused(&mut self, _now: Tick, _call: &Call, _why: &RefusalReason) -> Vec<Event> {
         Vec::new()
     }
 

@@ -67,7 +67,7 @@ pub use self::event::{
     Event, Facets, GraphEvent, RunEvent, Syncing, ThreadEvent, ToolEvent, Unreadable, While,
 };
 pub use self::failure::{Failure, Printed};
-pub use self::graph::{Left, StepStatus, SuppressedError};
+pub use self::graph::{StepStatus, SuppressedError, UnfinishedWork};
 pub use self::kill::{EndedProcess, Kill, KillReceipt, Killed};
 pub use self::life::{Illegal, Life, Outcome, Status};
 pub use self::limits::{Below, Limits, MOST_DEPTH, Raisable, Raised, proposed};

@@ -26,10 +26,10 @@ pub use self::classify::Classification;
 use self::classify::Classifier;
 use self::coordination::COORDINATION;
 pub use self::part::ORIGIN;
-use self::part::{Part, fault};
+use self::part::{ConfigSection, fault};
 pub use self::resilience::{OnExceed, Preload};
 use self::resilience::{RESILIENCE, Resilience};
-pub use self::risk::{CAPABILITY_RISK, Gate, Risk, RiskPolicy, Risks};
+pub use self::risk::{CAPABILITY_RISK, Risk, RiskPolicy, RiskVerdict, Risks};
 
 /// The value of [`ORIGIN`] for what is part of the program.
 pub const SYSTEM: &str = "system";
@@ -146,7 +146,7 @@ fn hooks(
     ignored: &mut Vec<String>,
 ) -> Result<Vec<Hook>, String> {
     let lists = LAYERS.map(|(key, _)| key);
-    let Some(file) = Part::file(HOOKS, config, &[&lists, &THREAD_KEYS])? else {
+    let Some(file) = ConfigSection::file(HOOKS, config, &[&lists, &THREAD_KEYS])? else {
         return Ok(Vec::new());
     };
     file.ignore(&THREAD_KEYS, ignored);

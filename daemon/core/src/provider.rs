@@ -45,7 +45,7 @@ mod size;
 
 pub use self::agent::Agent;
 pub use self::api::{Decoder, Wire, assemble};
-pub use self::choice::{Asked, ResolvedModel, Thinking, Unresolved, resolve};
+pub use self::choice::{ModelRequest, ResolvedModel, Thinking, Unresolved, resolve};
 pub use self::endpoint::{Auth, BaseUrl, Endpoint, HeaderValue, Owner, Timeouts};
 pub use self::model::{Model, Reasoning};
 pub use self::protocol::Api;
@@ -54,7 +54,7 @@ pub use self::quirks::{
     UsageReport,
 };
 pub use self::received::{KnownCost, Received};
-pub use self::size::{Ahead, Size, TooSmall};
+pub use self::size::{CallContext, Size, TooSmall};
 pub use self::usage::{Prices, Tier, Tokens};
 pub use self::vendor::Provider;
 

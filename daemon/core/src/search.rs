@@ -1,6 +1,6 @@
 //! Full-text search over short texts with a few fields.
 //!
-//! **Owns** the words of a text ([`words`]), the query language ([`Query`]) and the in-memory index ([`Index`]).
+//! **Owns** the words of a text ([`words`]), the query language ([`SearchQuery`]) and the in-memory index ([`Index`]).
 //! **Never** reads a file or knows the meaning of a document: the index returns a number for each.
 //!
 //! **Rules.** A word is a run of letters and digits, in lower case. Queries match words, prefixes (`auth*`), and
@@ -15,7 +15,7 @@ mod sets;
 mod tests;
 
 pub use self::index::{DocId, Field, Hit, Index};
-pub use self::query::{BadQuery, Query};
+pub use self::query::{BadQuery, SearchQuery};
 
 /// Number of characters after which longer words are cut.
 const MOST_WORD: usize = 64;

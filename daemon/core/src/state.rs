@@ -11,7 +11,7 @@
 //! ```
 //!
 //! **Order.** A commit is drafted on copies, without a lock. Under the lock it is valid only if every run that it
-//! touches is unchanged since it was copied, by its seq. Otherwise it is [`Why::Stale`] and is drafted again. A draft
+//! touches is unchanged since it was copied, by its seq. Otherwise it is [`RefusalReason::Stale`] and is drafted again. A draft
 //! is applied completely or not at all. No work under the lock is proportional to the size of a run or to the number of
 //! runs. That includes freeing replaced records: they are returned to the caller ([`Applied::replaced`],
 //! [`State::evict`]).
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use crate::clock::Timestamp;
 use crate::id::RunId;
 use crate::ledger::{
-    Account, AccountId, Cost, Denied, Lacking, Ledger, Miscount, Notice, Operation, Rows, Usage,
+    Account, AccountId, Cost, Denied, Ledger, LimitId, Miscount, Notice, Operation, Rows, Usage,
 };
 use crate::memory::Memory;
 use crate::model::{Event, Run, RunEvent, Spec, Status};
@@ -44,7 +44,7 @@ use self::accounts::Accounts;
 pub use self::accounts::{Closed, to_store};
 use self::draft::Drafted;
 pub use self::draft::{Base, Draft, Fact};
-pub use self::refused::{Refused, Why};
+pub use self::refused::{RefusalReason, Refused};
 use self::removal::{Continuations, Gone};
 pub use self::waiting::Arrival;
 
@@ -114,7 +114,7 @@ pub fn age(run: &Run) -> Age {
 
 /// Properties of a record that the indexes depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Standing {
+struct IndexedFacts {
     /// Created or running.
     active: bool,
     /// Neither ended nor cancelled.
@@ -125,7 +125,7 @@ struct Standing {
     held: usize,
 }
 
-impl Standing {
+impl IndexedFacts {
     fn of(run: &Run) -> Self {
         let status = run.status();
         Self {
@@ -229,26 +229,28 @@ impl State {
             if drafted.first == number {
                 let now = self.runs.get(&change.run).map(|run| run.seq);
                 match (drafted.base, now) {
-                    (None, Some(_)) => return refused(Why::Exists),
-                    (Some((base, _)), now) if now != Some(base) => return refused(Why::Stale),
+                    (None, Some(_)) => return refused(RefusalReason::Exists),
+                    (Some((base, _)), now) if now != Some(base) => {
+                        return refused(RefusalReason::Stale);
+                    }
                     (None, None) | (Some(_), _) => {}
                 }
             }
             if change.event.facets().begins {
                 if on.full {
-                    return refused(Why::Full);
+                    return refused(RefusalReason::Full);
                 }
                 if let Some(killed) = self.fence(&drafted.record) {
-                    return refused(Why::Stopping(killed.id.clone()));
+                    return refused(RefusalReason::Stopping(killed.id.clone()));
                 }
             }
             if let Some(gone) = change.created().and_then(|spec| self.gone.named_by(spec)) {
-                return refused(Why::Gone(gone));
+                return refused(RefusalReason::Gone(gone));
             }
             if let Some(key) = change.created().and_then(|spec| key(spec))
                 && let Some(taken) = self.keys.get(&key)
             {
-                return refused(Why::KeyTaken(taken.clone()));
+                return refused(RefusalReason::KeyTaken(taken.clone()));
             }
         }
         self.check_memory(draft)?;
@@ -290,7 +292,7 @@ impl State {
 
     /// Queues a request that was refused for lack of money at `lacking`; `arrival` is its position if it is queued
     /// already. Returns its position, and the requests that should be retried because of that.
-    pub fn wait(&mut self, arrival: Option<Arrival>, lacking: &Lacking) -> (Arrival, Vec<Arrival>) {
+    pub fn wait(&mut self, arrival: Option<Arrival>, lacking: &LimitId) -> (Arrival, Vec<Arrival>) {
         self.accounts.waiting().wait(arrival, lacking)
     }
 
@@ -321,8 +323,8 @@ impl State {
     }
 
     /// Updates the indexes from the properties `before`, which are `None` for a new run, to those of `run`.
-    fn enter(&mut self, before: Option<Standing>, run: &Run) {
-        let now = Standing::of(run);
+    fn enter(&mut self, before: Option<IndexedFacts>, run: &Run) {
+        let now = IndexedFacts::of(run);
         if before.is_none() {
             let age = age(run);
             if let Some(parent) = &run.spec.parent {
@@ -385,7 +387,7 @@ impl State {
                 self.children.remove(parent);
             }
         }
-        let was = Standing::of(&run);
+        let was = IndexedFacts::of(&run);
         self.memory.count(was.held, 0);
         self.count(was.active, false);
         self.count_child(&run, was.live, false);

@@ -2,7 +2,7 @@
 //!
 //! **Owns** what is fixed about a thread ([`Contract`]), and every decision of its loop: what is sent when, which calls of tools
 //! start, what a failed call of the model leads to, what follows from a message. **Never** speaks to a provider, and knows no api:
-//! it receives what was said in parts ([`Heard`]).
+//! it receives what was said in parts ([`ModelSignal`]).
 //!
 //! ```text
 //! compose ─► money and a place at the provider ─► call the model ─┬─ parts, calls ─► tools start while it speaks
@@ -56,19 +56,19 @@ use crate::conversation::Source;
 use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Machine, Move};
 use crate::model::event::{CognitionIn, PromptComposed, SystemPrompt, ThreadStarted, Warning};
-use crate::model::thread::{At, State};
+use crate::model::thread::{At, ThreadState};
 use crate::model::{Effect, Event, Failure, Life, Run, RunEvent, Slot, SuspendReason, Suspension};
-use crate::state::Why;
+use crate::state::RefusalReason;
 
-pub use self::artifact::Reading;
+pub use self::artifact::ArtifactRange;
 pub use self::contract::{Contract, Target, Terms};
-pub use self::funds::{Funds, Left};
-pub use self::heard::{CallFailure, Heard};
+pub use self::funds::{Funds, RemainingFunds};
+pub use self::heard::{CallFailure, ModelSignal};
 pub use self::live::ThreadMachine;
-pub use self::offer::{ItemTool, ItemTools, Offer, Wanted, may_be_offered, offer, ungranted};
-pub use self::offered::{Does, Offered};
+pub use self::offer::{ItemTool, ItemTools, ToolOffer, Wanted, may_be_offered, offer, ungranted};
+pub use self::offered::{Does, OfferedTool};
 pub use self::order::{ThreadOrder, ThreadTool, limits_of};
-pub use self::query::{Answer, Composed, Query, Reseeded};
+pub use self::query::{Composed, Reseeded, ThreadAnswer, ThreadQuery};
 pub use self::results::Shown;
 
 use self::before::{because_of, unpaid};
@@ -85,7 +85,7 @@ impl ThreadMachine {
         }
     }
 
-    fn state(&self) -> &State {
+    fn state(&self) -> &ThreadState {
         self.run
             .thread()
             .expect("the run of this machine is a thread")
@@ -144,7 +144,7 @@ impl ThreadMachine {
         }
     }
 
-    fn suspend(&mut self, now: Timestamp, why: Suspension) -> Move<Query> {
+    fn suspend(&mut self, now: Timestamp, why: Suspension) -> Move<ThreadQuery> {
         let mut events = Vec::new();
         self.held = None;
         self.rest(now, &mut events, RunEvent::RunSuspended(why).into());
@@ -159,10 +159,10 @@ impl ThreadMachine {
     }
 
     /// The next move of a run that nobody has asked to stop.
-    fn advance(&mut self, now: Tick) -> Move<Query> {
+    fn advance(&mut self, now: Tick) -> Move<ThreadQuery> {
         match self.state().at.clone() {
             At::Composing if self.continues() => Move::Note(self.go_on(now.at)),
-            At::Composing => Move::Query(Vec::new(), Box::new(Query::Compose)),
+            At::Composing => Move::Query(Vec::new(), Box::new(ThreadQuery::Compose)),
             At::Before(before) => self.before(now, &before),
             At::Calling(turn) => self.calling(now, &turn),
             At::Acting(turn) => self.acting(now, &turn),
@@ -173,7 +173,7 @@ impl ThreadMachine {
     /// Whether there is a conversation to continue.
     fn continues(&self) -> bool {
         let carried = self.run.spec.carried();
-        carried.is_some_and(State::has_begun)
+        carried.is_some_and(ThreadState::has_begun)
     }
 
     /// The conversation of the thread that this one continues. A model that spoke last is asked to continue.
@@ -235,9 +235,9 @@ impl ThreadMachine {
 }
 
 impl Machine for ThreadMachine {
-    type Signal = Heard;
-    type Query = Query;
-    type Answer = Answer;
+    type Signal = ModelSignal;
+    type Query = ThreadQuery;
+    type Answer = ThreadAnswer;
 
     fn run(&self) -> &Arc<Run> {
         &self.run
@@ -255,7 +255,7 @@ impl Machine for ThreadMachine {
         self.live.deadline.map(|(_, at)| at.since(self.live.up))
     }
 
-    fn next(&mut self, now: Tick) -> Move<Query> {
+    fn next(&mut self, now: Tick) -> Move<ThreadQuery> {
         self.look(now);
         match &self.run.life {
             Life::Running => {}
@@ -304,34 +304,34 @@ impl Machine for ThreadMachine {
         }
     }
 
-    fn heard(&mut self, now: Tick, _slot: Slot, signal: Heard) -> Vec<Event> {
+    fn heard(&mut self, now: Tick, _slot: Slot, signal: ModelSignal) -> Vec<Event> {
         self.hear(now.at, signal)
     }
 
-    fn answered(&mut self, now: Tick, answer: Answer) -> Vec<Event> {
+    fn answered(&mut self, now: Tick, answer: ThreadAnswer) -> Vec<Event> {
         match answer {
-            Answer::Composed(composed) => self.composed(now.at, *composed),
-            Answer::Funds(funds) => {
+            ThreadAnswer::Composed(composed) => self.composed(now.at, *composed),
+            ThreadAnswer::Funds(funds) => {
                 self.live.funds = Some(funds);
                 Vec::new()
             }
-            Answer::Kept(head) => self.kept(now.at, head),
-            Answer::Reseeded(reseeded) => self.reseeded(now.at, &reseeded),
-            Answer::Read(position, found) => self.have_read(now.at, position, found),
-            Answer::Unusable(failure) => {
+            ThreadAnswer::Kept(head) => self.kept(now.at, head),
+            ThreadAnswer::Reseeded(reseeded) => self.reseeded(now.at, &reseeded),
+            ThreadAnswer::Read(position, found) => self.have_read(now.at, position, found),
+            ThreadAnswer::Unusable(failure) => {
                 let mut events = Vec::new();
                 let why = because_of(SuspendReason::Error, failure);
                 self.rest(now.at, &mut events, RunEvent::RunSuspended(why).into());
                 events
             }
-            Answer::Failed(failure) => self.fail(now.at, failure),
+            ThreadAnswer::Failed(failure) => self.fail(now.at, failure),
         }
     }
 
     /// The call of the model was not paid for after all: what may be spent is asked again, and if that is too little, it shows there.
-    fn refused(&mut self, _now: Tick, _call: &Call, why: &Why) -> Vec<Event> {
+    fn refused(&mut self, _now: Tick, _call: &Call, why: &RefusalReason) -> Vec<Event> {
         self.live.funds = None;
-        if let Why::Budget(denied) = why {
+        if let RefusalReason::Budget(denied) = why {
             self.live.unpaid = Some(unpaid(denied));
         }
         Vec::new()

@@ -14,7 +14,7 @@ use crate::clock::{Tick, Timestamp, Uptime};
 use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Machine, Move, idempotency_key};
 use crate::model::event::ToolCompleted;
-use crate::model::tool::State;
+use crate::model::tool::ToolState;
 use crate::model::{Event, Failure, Life, Run, RunEvent, Slot, Suspension, Work};
 
 /// One tool run.
@@ -37,11 +37,11 @@ impl ToolMachine {
         }
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> ToolState {
         if let Work::Tool(state) = &self.run.work {
             state.clone()
         } else {
-            State::Over(Arc::new(Value::Null))
+            ToolState::Over(Arc::new(Value::Null))
         }
     }
 
@@ -56,17 +56,17 @@ impl ToolMachine {
     }
 
     /// The next event, if the run is to stop or its call is not to be repeated.
-    fn stop(&mut self, now: Tick, state: &State) -> Option<Event> {
+    fn stop(&mut self, now: Tick, state: &ToolState) -> Option<Event> {
         if let Some(cause) = &self.run.cancel {
             return Some(self.run.end_by_cancel(now.at, cause));
         }
         match state {
-            State::Calling(_) => Some(self.run.end_by_failure(now.at, interrupted())),
-            State::New => self
+            ToolState::Calling(_) => Some(self.run.end_by_failure(now.at, interrupted())),
+            ToolState::New => self
                 .held
                 .take()
                 .map(|why| RunEvent::RunSuspended(why).into()),
-            State::Over(_) => None,
+            ToolState::Over(_) => None,
         }
     }
 

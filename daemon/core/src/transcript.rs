@@ -17,7 +17,7 @@
 //! time of the event. The bytes are a pure function of the events, the signatures and the fingerprint of the key.
 //!
 //! **Order.** Lines are written and read from first to last. **Failure.** Writing cannot fail. A reader stops at the
-//! first [`Fault`], which names the byte.
+//! first [`TranscriptFault`], which names the byte.
 
 mod read;
 mod verify;
@@ -31,7 +31,7 @@ use crate::digest::Digest;
 use crate::id::{RunId, Seq};
 use crate::seal::{Fingerprint, Signature, Token};
 
-pub use self::read::{Checkpoint, Cursor, Fault, Passed};
+pub use self::read::{Checkpoint, Cursor, TranscriptFault, TranscriptLine};
 pub use self::verify::{MAX_LINE_BYTES, Verdict, verify};
 
 /// The `event_type` of a checkpoint line, which is not an event.

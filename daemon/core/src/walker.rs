@@ -52,7 +52,7 @@ use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Machine, Move, idempotency_key};
 use crate::memory::{Charge, Memory};
 use crate::model::event::{GraphStarted, HookStarted, ItemStarted, Warning};
-use crate::model::graph::{At, State};
+use crate::model::graph::{At, GraphState};
 use crate::model::{Event, Failure, Life, Outcome, Run, Slot, Suspension};
 use crate::policy::Policy;
 
@@ -220,7 +220,7 @@ impl Walker {
     }
 
     /// The walk of the run, as far as it is on record here.
-    fn walk(&self) -> &State {
+    fn walk(&self) -> &GraphState {
         self.run
             .graph()
             .expect("a walker is made for graph runs only")

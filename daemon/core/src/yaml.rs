@@ -16,7 +16,7 @@ mod tree;
 
 use serde_json::Value;
 
-pub use self::text::{Fault, Position};
+pub use self::text::{Position, YamlFault};
 use self::tree::{Found, MAX_BYTES, Place, Tree};
 
 /// A YAML document.
@@ -25,7 +25,7 @@ pub struct Document {
     /// What it says. An empty text says null.
     pub value: Value,
     /// Values that YAML 1.1 reads differently (`no`, `on`, `017`, `1:30`).
-    pub warnings: Vec<Fault>,
+    pub warnings: Vec<YamlFault>,
     root: Place,
 }
 
@@ -55,10 +55,10 @@ impl Document {
 }
 
 /// Reads one document.
-pub fn parse(text: &str) -> Result<Document, Fault> {
+pub fn parse(text: &str) -> Result<Document, YamlFault> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() > MAX_BYTES {
-        return Err(Fault::new(
+        return Err(YamlFault::new(
             Position::START,
             format!("the text is longer than {MAX_BYTES} bytes"),
         ));
@@ -73,7 +73,7 @@ pub fn parse(text: &str) -> Result<Document, Fault> {
 }
 
 /// Refuses characters that YAML does not have, such as control characters.
-fn check_characters(text: &str) -> Result<(), Fault> {
+fn check_characters(text: &str) -> Result<(), YamlFault> {
     let is_known = |c: char| match c {
         '\t' | '\n' | '\r' | '\u{85}' => true,
         '\u{fffe}' | '\u{ffff}' => false,
@@ -88,7 +88,7 @@ fn check_characters(text: &str) -> Result<(), Fault> {
         line: before.matches('\n').count() + 1,
         column: before[line_start..].chars().count() + 1,
     };
-    Err(Fault::new(at, "control characters are not allowed"))
+    Err(YamlFault::new(at, "control characters are not allowed"))
 }
 
 /// Appends `segment` to a JSON pointer.

@@ -74,7 +74,7 @@ type Write<'a> = dyn Fn(&mut dyn io::Write) -> io::Result<()> + 'a;
 
 /// Returns the digest of the rest of `file` from its position.
 pub fn digest_of_file(file: &mut File) -> io::Result<Digest> {
-    let mut named = Named::default();
+    let mut named = DigestWriter::default();
     let mut piece = vec![0; PIECE];
     loop {
         match file.read(&mut piece)? {
@@ -86,19 +86,19 @@ pub fn digest_of_file(file: &mut File) -> io::Result<Digest> {
 
 /// A writer that computes the digest of its bytes.
 #[derive(Default)]
-struct Named {
+struct DigestWriter {
     hasher: Sha256,
     bytes: u64,
 }
 
-impl Named {
+impl DigestWriter {
     /// Returns the digest and the number of the written bytes.
     fn name(self) -> (Digest, u64) {
         (<[u8; 32]>::from(self.hasher.finalize()).into(), self.bytes)
     }
 }
 
-impl io::Write for Named {
+impl io::Write for DigestWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.hasher.update(bytes);
         self.bytes += u64::try_from(bytes.len()).expect("lengths fit 64 bits");
@@ -147,7 +147,7 @@ impl Store {
         write: impl Fn(&mut dyn io::Write) -> io::Result<()>,
     ) -> Result<(Digest, u64), Error> {
         let failed = |digest| move |source| Error::Store { digest, source };
-        let mut named = BufWriter::with_capacity(PIECE, Named::default());
+        let mut named = BufWriter::with_capacity(PIECE, DigestWriter::default());
         let named = write(&mut named).and_then(|()| Ok(named.into_inner()?));
         let (digest, bytes) = named.map_err(failed(Digest::default()))?.name();
         self.write(digest, &write).map_err(failed(digest))?;

@@ -47,21 +47,21 @@ pub struct Suspects {
 }
 
 /// The two halves of the file.
-struct Sheet<'a> {
+struct MappedHalves<'a> {
     before: &'a [AtomicU64],
     now: &'a [AtomicU64],
 }
 
 /// Enters one run in the file while it is computed.
 #[derive(Clone)]
-pub struct Actor {
+pub struct SuspectHandle {
     board: Arc<Suspects>,
     name: u64,
 }
 
 thread_local! {
     /// The run that this thread computes.
-    static CURRENT: RefCell<Option<Actor>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<SuspectHandle>> = const { RefCell::new(None) };
     /// Index at which this thread begins to search for an empty entry.
     static FIRST: usize = {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -135,14 +135,14 @@ impl Suspects {
     }
 
     /// Returns the handle that enters `run` while it is computed.
-    pub fn actor(self: &Arc<Self>, run: &RunId) -> Actor {
-        Actor {
+    pub fn actor(self: &Arc<Self>, run: &RunId) -> SuspectHandle {
+        SuspectHandle {
             board: Arc::clone(self),
             name: hash(run.as_str()),
         }
     }
 
-    fn sheet(&self) -> Option<Sheet<'_>> {
+    fn sheet(&self) -> Option<MappedHalves<'_>> {
         let map = self.map.as_ref()?;
         #[expect(clippy::cast_ptr_alignment, reason = "a map begins at a page")]
         let first = map.as_ptr().cast::<u64>().cast_mut();
@@ -150,7 +150,7 @@ impl Suspects {
         // atomics.
         let places = unsafe { std::slice::from_raw_parts(first.cast::<AtomicU64>(), 2 * PLACES) };
         let (before, now) = places.split_at(PLACES);
-        Some(Sheet { before, now })
+        Some(MappedHalves { before, now })
     }
 }
 
@@ -162,13 +162,13 @@ impl fmt::Debug for Suspects {
     }
 }
 
-impl fmt::Debug for Actor {
+impl fmt::Debug for SuspectHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Actor").field(&self.name).finish()
     }
 }
 
-impl Actor {
+impl SuspectHandle {
     /// Returns `task`, which is entered while it is polled.
     pub fn runs<F: Future>(self, task: F) -> impl Future<Output = F::Output> {
         let mut task = Box::pin(task);
@@ -179,11 +179,11 @@ impl Actor {
     }
 
     /// Enters the run for this thread until the result is dropped.
-    fn stand(self) -> Standing {
+    fn stand(self) -> EntryGuard {
         let now = self.board.sheet().map(|sheet| sheet.now);
         let place = now.and_then(|now| take(now, self.name));
         let before = CURRENT.replace(Some(self));
-        Standing { place, before }
+        EntryGuard { place, before }
     }
 }
 
@@ -201,13 +201,13 @@ fn take(places: &[AtomicU64], name: u64) -> Option<usize> {
 }
 
 /// The entry of the run that a thread computes. Dropping it clears the entry.
-struct Standing {
+struct EntryGuard {
     place: Option<usize>,
     /// The run that the thread computed before.
-    before: Option<Actor>,
+    before: Option<SuspectHandle>,
 }
 
-impl Drop for Standing {
+impl Drop for EntryGuard {
     fn drop(&mut self) {
         let actor = CURRENT.replace(self.before.take());
         let sheet = actor.as_ref().and_then(|actor| actor.board.sheet());
@@ -221,7 +221,7 @@ impl Drop for Standing {
 pub fn carried<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let actor = CURRENT.with_borrow(Clone::clone);
     move || {
-        let _standing = actor.map(Actor::stand);
+        let _standing = actor.map(SuspectHandle::stand);
         work()
     }
 }

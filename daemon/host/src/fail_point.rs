@@ -26,7 +26,7 @@ pub const VARIABLE: &str = "RYE_FAIL_POINT";
 
 /// A place that is no commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum FailPlace {
     /// The keys of a copied state directory are about to be swapped. Reached three times: after the new pair is
     /// created, after it is on record, and after the old one is moved aside.
     Adopting,
@@ -68,7 +68,7 @@ pub enum Side {
 #[error(
     "{VARIABLE}=`{text}` is none of `before:EVENT[:N]`, `after:EVENT[:N]`, `at:PLACE[:N]`: {problem}"
 )]
-pub struct Unknown {
+pub struct InvalidFailPoint {
     text: String,
     problem: String,
 }
@@ -77,7 +77,7 @@ pub struct Unknown {
 #[derive(Debug, PartialEq, Eq)]
 enum Target {
     Commit(Side, &'static str),
-    Place(Place),
+    Place(FailPlace),
 }
 
 #[derive(Debug)]
@@ -92,7 +92,7 @@ struct FailPoint {
 
 static ARMED: OnceLock<FailPoint> = OnceLock::new();
 
-impl Place {
+impl FailPlace {
     const ALL: [Self; 12] = [
         Self::Adopting,
         Self::Composing,
@@ -127,12 +127,12 @@ impl Place {
 }
 
 /// Sets the fail point of this process to `text`, the value of [`VARIABLE`]. Without debug assertions none is set.
-pub fn arm(text: Option<&OsStr>, parent: Pid) -> Result<(), Unknown> {
+pub fn arm(text: Option<&OsStr>, parent: Pid) -> Result<(), InvalidFailPoint> {
     let Some(text) = text.filter(|_| cfg!(debug_assertions)) else {
         return Ok(());
     };
     let text = text.to_string_lossy();
-    let (target, times) = parse(&text).map_err(|problem| Unknown {
+    let (target, times) = parse(&text).map_err(|problem| InvalidFailPoint {
         text: text.clone().into_owned(),
         problem,
     })?;
@@ -166,7 +166,9 @@ fn parse(text: &str) -> Result<(Target, u64), String> {
         "before" => commit(Side::Before),
         "after" => commit(Side::After),
         "at" => {
-            let place = Place::ALL.into_iter().find(|place| place.as_str() == name);
+            let place = FailPlace::ALL
+                .into_iter()
+                .find(|place| place.as_str() == name);
             let place = place.ok_or_else(|| format!("there is no place `{name}`"));
             place.map(Target::Place)
         }
@@ -212,7 +214,7 @@ pub fn ends(side: Side, lsn: Lsn) -> bool {
 }
 
 /// Kills the daemon if `place` is its fail point and the count is reached.
-pub fn reach(place: Place) {
+pub fn reach(place: FailPlace) {
     if let Some(point) = armed()
         && point.target == Target::Place(place)
         && point.is_reached()
@@ -242,7 +244,7 @@ mod tests {
         let table = [
             ("before:step_start", commit(Side::Before, "step_start"), 1),
             ("after:budget_held:3", commit(Side::After, "budget_held"), 3),
-            ("at:waiting:2", Target::Place(Place::Waiting), 2),
+            ("at:waiting:2", Target::Place(FailPlace::Waiting), 2),
         ];
         for (text, target, times) in table {
             assert_eq!(parse(text), Ok((target, times)), "{text}");
@@ -266,7 +268,7 @@ mod tests {
     #[test]
     fn fail_point_fires_only_at_its_count() {
         let point = FailPoint {
-            target: Target::Place(Place::Waiting),
+            target: Target::Place(FailPlace::Waiting),
             left: AtomicU64::new(2),
             end: AtomicU64::new(0),
             parent: getpid(),

@@ -12,7 +12,7 @@ use rye_core::seal::Fingerprint;
 
 use crate::file;
 use crate::keys::{self, Found, KeyDir};
-use crate::sign::{self, Past, Signed};
+use crate::sign::{self, Signed, SignedCopies};
 use crate::spaces::{self, FOLDER, Spaces};
 use crate::trust;
 
@@ -151,7 +151,7 @@ pub fn init(
             let signed = sign::sign(&spaces, &place, &key, at);
             let signed = signed.map_err(|source| Error::Sign { source })?;
             // A missing copy has one effect only: the next signature has no previous text to compare with.
-            drop(Past::of(user_space).keep(&signed));
+            drop(SignedCopies::of(user_space).keep(&signed));
             done.signed.push(signed);
         }
     }

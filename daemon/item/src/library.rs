@@ -37,11 +37,11 @@ use rye_core::seal::{self, Coverage, sha256_hex};
 use rye_host::cache;
 
 use crate::metadata::{self, Metadata};
-use crate::spaces::{Place, Space, Spaces};
+use crate::spaces::{ItemLocation, Space, Spaces};
 use crate::system::Embedded;
 use crate::trust::{PartialCoverage, TrustStore, TrustedKey};
 
-pub use self::catalog::{Entry, Seen};
+pub use self::catalog::{Entry, ListedItem};
 pub use self::config::Layers;
 pub(crate) use self::declared::{declared_place, nameless};
 pub use self::documents::Document;
@@ -128,7 +128,7 @@ impl Library {
     }
 
     /// Verifies the content of a file, or returns the cached item.
-    fn admit(&self, place: &Place, content: &[u8]) -> Result<Arc<Item>, Error> {
+    fn admit(&self, place: &ItemLocation, content: &[u8]) -> Result<Arc<Item>, Error> {
         if let Some(item) = self.built_in.get(&place.item)
             && item.extension == place.extension
             && item.text.as_bytes() == content
@@ -159,7 +159,7 @@ impl Library {
     }
 
     /// Runs all checks in order.
-    fn examine(&self, place: &Place, content: &[u8]) -> Result<Item, Error> {
+    fn examine(&self, place: &ItemLocation, content: &[u8]) -> Result<Item, Error> {
         let (item, path) = (&place.item, place.path());
         let text = metadata::utf8(content).map_err(|source| Error::Metadata {
             item: item.clone(),
@@ -223,7 +223,7 @@ impl Library {
         })
     }
 
-    fn in_force(&self, place: &Place, signer: &TrustedKey) -> Result<(), Error> {
+    fn in_force(&self, place: &ItemLocation, signer: &TrustedKey) -> Result<(), Error> {
         match self.lapsed(signer) {
             None => Ok(()),
             Some((state, since)) => Err(Error::Lapsed {
@@ -248,7 +248,7 @@ impl Library {
     }
 }
 
-fn built_in(item: Embedded, place: Place) -> Item {
+fn built_in(item: Embedded, place: ItemLocation) -> Item {
     let metadata = Metadata::parse(place.item.kind, place.extension, item.text())
         .expect("a test reads the metadata of every system item");
     Item {
@@ -263,7 +263,7 @@ fn built_in(item: Embedded, place: Place) -> Item {
     }
 }
 
-fn refusal(place: &Place, error: seal::Error) -> Error {
+fn refusal(place: &ItemLocation, error: seal::Error) -> Error {
     let (item, path) = (place.item.clone(), place.path());
     match error {
         seal::Error::Unsigned => Error::Unsigned { item, path },

@@ -144,7 +144,7 @@ impl Metadata {
 
     /// Makes metadata of a tool's fields, by their YAML names.
     fn of_tool(fields: &Fields) -> Result<Self, Error> {
-        let said = Said(&fields.values);
+        let said = DeclaredFields(&fields.values);
         let mut metadata = Self {
             effect: effect(&said)?,
             result_limit: result_limit(&said)?,
@@ -170,7 +170,7 @@ impl Metadata {
 
     /// Reads the fields that every type of item has.
     fn of_any(fields: &Map<String, Value>) -> Result<Self, Error> {
-        let said = Said(fields);
+        let said = DeclaredFields(fields);
         Ok(Self {
             version: said.owned("version")?,
             tool_type: said.owned("tool_type")?,
@@ -239,9 +239,9 @@ pub(crate) fn utf8(content: &[u8]) -> Result<&str, Error> {
 }
 
 /// Fields of an item by their YAML names.
-struct Said<'m>(&'m Map<String, Value>);
+struct DeclaredFields<'m>(&'m Map<String, Value>);
 
-impl<'m> declared::Fields<'m> for Said<'m> {
+impl<'m> declared::Fields<'m> for DeclaredFields<'m> {
     type Error = Error;
 
     fn find(&self, key: &str) -> Option<&'m Value> {
@@ -260,7 +260,7 @@ fn wrong_type(field: &str, expected: &str) -> Error {
     }
 }
 
-impl Said<'_> {
+impl DeclaredFields<'_> {
     fn owned(&self, field: &str) -> Result<Option<String>, Error> {
         let expected = "a text (quote it: `version: \"1.0.0\"`)";
         self.read(field, expected, |value| value.as_str().map(str::to_owned))
@@ -279,7 +279,7 @@ impl Said<'_> {
 }
 
 /// Schema of the parameters. A tool of an MCP server may declare it as `input_schema`, the name that servers use.
-fn schema(said: &Said<'_>) -> Result<Option<Value>, Error> {
+fn schema(said: &DeclaredFields<'_>) -> Result<Option<Value>, Error> {
     let (own, of_server) = (said.given("config_schema"), said.given("input_schema"));
     let is_of_server = said.find("tool_type").and_then(Value::as_str) == Some("mcp");
     let expected = match (own, of_server) {
@@ -292,13 +292,13 @@ fn schema(said: &Said<'_>) -> Result<Option<Value>, Error> {
     Err(wrong_type("input_schema", expected))
 }
 
-fn tags(said: &Said<'_>) -> Vec<String> {
+fn tags(said: &DeclaredFields<'_>) -> Vec<String> {
     let tags = said.find("tags").and_then(Value::as_array);
     let texts = tags.into_iter().flatten().filter_map(Value::as_str);
     texts.map(str::to_owned).collect()
 }
 
-fn effect(said: &Said<'_>) -> Result<Option<Effect>, Error> {
+fn effect(said: &DeclaredFields<'_>) -> Result<Option<Effect>, Error> {
     let expected = "one of the words `pure`, `idempotent` and `at_most_once`";
     said.read("effect", expected, |word| {
         serde_json::from_value(word.clone()).ok()
@@ -308,7 +308,7 @@ fn effect(said: &Said<'_>) -> Result<Option<Effect>, Error> {
 /// Upper bound of `result_limit`, in bytes.
 const MOST_RESULT: u32 = 64 << 10;
 
-fn result_limit(said: &Said<'_>) -> Result<Option<u32>, Error> {
+fn result_limit(said: &DeclaredFields<'_>) -> Result<Option<u32>, Error> {
     said.read(
         "result_limit",
         "a whole number of bytes from 1 to 65536",

@@ -23,10 +23,10 @@ use rye_core::seal::{self, Coverage, SecretKey, Token};
 use crate::file;
 use crate::library::{self, declared_place};
 use crate::metadata::{self, Metadata};
-use crate::spaces::{self, FOLDER, Place, SKIPPED, Space, Spaces};
+use crate::spaces::{self, FOLDER, ItemLocation, SKIPPED, Space, Spaces};
 use crate::trust;
 
-pub use self::past::Past;
+pub use self::past::SignedCopies;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -181,7 +181,7 @@ pub enum Change {
 ///
 /// Names are looked up in the project, then in the user space. A glob matches files of the first of these spaces that
 /// exists. A glob without `/` matches the last part of ids at any depth.
-pub fn targets(spaces: &Spaces, target: &str) -> Result<Vec<Place>, Error> {
+pub fn targets(spaces: &Spaces, target: &str) -> Result<Vec<ItemLocation>, Error> {
     let Some((kind, name)) = target
         .split_once(':')
         .and_then(|(kind, name)| Some((kind.parse::<ItemKind>().ok()?, name)))
@@ -208,7 +208,7 @@ pub fn targets_in(
     space: Space,
     kind: ItemKind,
     name: &str,
-) -> Result<Vec<Place>, Error> {
+) -> Result<Vec<ItemLocation>, Error> {
     places(spaces, &[space], kind, name)?.ok_or_else(|| Error::NotFound {
         target: format!("{kind}:{name}"),
         searched: space.as_str(),
@@ -226,7 +226,7 @@ fn places(
     searched: &[Space],
     kind: ItemKind,
     name: &str,
-) -> Result<Option<Vec<Place>>, Error> {
+) -> Result<Option<Vec<ItemLocation>>, Error> {
     let found = if is_glob(name) {
         matching(spaces, searched, kind, name)?
     } else {
@@ -237,7 +237,11 @@ fn places(
     Ok(Some(found).filter(|found| !found.is_empty()))
 }
 
-fn named(spaces: &Spaces, searched: &[Space], item: &ItemRef) -> Result<Option<Place>, Error> {
+fn named(
+    spaces: &Spaces,
+    searched: &[Space],
+    item: &ItemRef,
+) -> Result<Option<ItemLocation>, Error> {
     for &space in searched {
         let found = spaces
             .find(item, space)
@@ -254,7 +258,7 @@ fn matching(
     searched: &[Space],
     kind: ItemKind,
     pattern: &str,
-) -> Result<Vec<Place>, Error> {
+) -> Result<Vec<ItemLocation>, Error> {
     let anywhere = if pattern.contains('/') {
         pattern.to_owned()
     } else {
@@ -278,12 +282,12 @@ fn matching(
             &mut found,
         );
     }
-    found.sort_by_cached_key(Place::path);
+    found.sort_by_cached_key(ItemLocation::path);
     Ok(found)
 }
 
 /// Adds the matching items below `folder`; links are not followed.
-fn collect(spaces: &Spaces, folder: &Path, glob: &GlobMatcher, found: &mut Vec<Place>) {
+fn collect(spaces: &Spaces, folder: &Path, glob: &GlobMatcher, found: &mut Vec<ItemLocation>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(file_type) = entry.file_type() else {
             continue;
@@ -305,7 +309,7 @@ fn collect(spaces: &Spaces, folder: &Path, glob: &GlobMatcher, found: &mut Vec<P
 /// Signs the file at `place` with `key`. Configuration must match the schemas of `spaces`.
 pub fn sign(
     spaces: &Spaces,
-    place: &Place,
+    place: &ItemLocation,
     key: &SecretKey,
     at: Timestamp,
 ) -> Result<Signed, Error> {
@@ -382,7 +386,7 @@ pub fn sign(
     })
 }
 
-fn metadata(place: &Place, text: &str) -> Result<Metadata, Error> {
+fn metadata(place: &ItemLocation, text: &str) -> Result<Metadata, Error> {
     let text = seal::normalise(text);
     let metadata = Metadata::parse(place.item.kind, place.extension, &text);
     metadata.map_err(|source| Error::Metadata {
@@ -392,7 +396,7 @@ fn metadata(place: &Place, text: &str) -> Result<Metadata, Error> {
 }
 
 /// Returns `text`, with a line that names the item if that is missing.
-fn with_name<'a>(place: &Place, text: &'a str) -> Result<Cow<'a, str>, Error> {
+fn with_name<'a>(place: &ItemLocation, text: &'a str) -> Result<Cow<'a, str>, Error> {
     let before = metadata(place, text)?;
     if before.name.is_some() {
         return Ok(Cow::Borrowed(text));
@@ -422,7 +426,7 @@ fn with_name<'a>(place: &Place, text: &'a str) -> Result<Cow<'a, str>, Error> {
 }
 
 /// Refuses to sign an item that could not be used.
-fn check(spaces: &Spaces, place: &Place, text: &str) -> Result<(), Error> {
+fn check(spaces: &Spaces, place: &ItemLocation, text: &str) -> Result<(), Error> {
     schemas::check(spaces, place, &seal::normalise(text))?;
     if place.item.kind == ItemKind::Config && trust::is_entry(&place.item.id) {
         let path = place.path();

@@ -143,7 +143,7 @@ pub struct Spaces {
 
 /// Path of an item, split into its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ItemLocation {
     pub item: ItemRef,
     pub space: Space,
     /// Folder that holds the space's `.ai`.
@@ -152,7 +152,7 @@ pub struct Place {
     pub extension: &'static str,
 }
 
-impl Place {
+impl ItemLocation {
     pub fn path(&self) -> PathBuf {
         self.root.join(FOLDER).join(self.relative())
     }
@@ -226,7 +226,7 @@ impl Spaces {
     }
 
     /// The item that a path names; the file need not exist.
-    pub fn locate(&self, path: &Path) -> Result<Place, Error> {
+    pub fn locate(&self, path: &Path) -> Result<ItemLocation, Error> {
         let absolute = std::path::absolute(path).map_err(|source| Error::Read {
             path: path.to_owned(),
             source,
@@ -244,7 +244,7 @@ impl Spaces {
         })
     }
 
-    fn place(&self, path: &Path) -> Option<Place> {
+    fn place(&self, path: &Path) -> Option<ItemLocation> {
         let parts: Vec<&str> = path
             .components()
             .map(|part| match part {
@@ -269,7 +269,7 @@ impl Spaces {
             return None;
         }
         let id = [&rest[..rest.len() - 1], &[stem]].concat().join("/");
-        Some(Place {
+        Some(ItemLocation {
             item: ItemRef {
                 kind,
                 id: ItemId::new(id).ok()?,
@@ -298,7 +298,7 @@ impl Spaces {
         let Some(root) = self.root(space) else {
             return Vec::new();
         };
-        let place = |&extension| Place {
+        let place = |&extension| ItemLocation {
             item: item.clone(),
             space,
             root: root.to_owned(),
@@ -375,7 +375,7 @@ impl Spaces {
         &self,
         item: &ItemRef,
         space: Space,
-    ) -> Result<Option<(Place, Vec<u8>)>, Error> {
+    ) -> Result<Option<(ItemLocation, Vec<u8>)>, Error> {
         let Some(root) = self.root(space) else {
             return Ok(None);
         };
@@ -390,7 +390,7 @@ impl Spaces {
             if holds_tests(item.kind, item.id.name(), extension) {
                 continue;
             }
-            let place = Place {
+            let place = ItemLocation {
                 item: item.clone(),
                 space,
                 root: root.to_owned(),

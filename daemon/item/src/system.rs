@@ -14,7 +14,7 @@ use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::seal::{self, Coverage, SecretKey};
 
 use crate::file;
-use crate::spaces::{Place, Space};
+use crate::spaces::{ItemLocation, Space};
 use crate::trust;
 
 static TOOLS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/tools/rye");
@@ -90,11 +90,11 @@ impl Embedded {
     }
 
     /// Place of its copy below `root`.
-    pub(crate) fn place(self, root: &Path) -> Place {
+    pub(crate) fn place(self, root: &Path) -> ItemLocation {
         let path = self.file.path();
         let extension = path.extension().and_then(|extension| extension.to_str());
         let stem = path.with_extension("");
-        Place {
+        ItemLocation {
             item: ItemRef {
                 kind: self.kind,
                 id: ItemId::new(format!("{}/{}", self.above, stem.display()))
@@ -138,7 +138,7 @@ pub fn install(state_dir: &Path, key: &SecretKey, at: Timestamp) -> Result<(), E
     Ok(())
 }
 
-fn is_copy(place: &Place, text: &str, item: Embedded, key: &SecretKey) -> bool {
+fn is_copy(place: &ItemLocation, text: &str, item: Embedded, key: &SecretKey) -> bool {
     let kind = place.item.kind;
     let same = seal::strip(kind, place.extension, text).is_ok_and(|text| text == item.text());
     same && seal::inspect(kind, place.extension, text).is_ok_and(|seal| {
@@ -150,7 +150,7 @@ fn is_copy(place: &Place, text: &str, item: Embedded, key: &SecretKey) -> bool {
 mod tests {
     use std::collections::BTreeMap;
 
-    use rye_core::provider::{self, Agent, Asked, Owner, Provider};
+    use rye_core::provider::{self, Agent, ModelRequest, Owner, Provider};
 
     use super::*;
     use crate::metadata;
@@ -205,9 +205,9 @@ mod tests {
         let (agent, findings) = Agent::from_config(&agent.into()).unwrap();
         assert_eq!(findings, []);
         for tier in agent.tiers.keys().chain(agent.aliases.keys()) {
-            let asked = Asked {
+            let asked = ModelRequest {
                 model: Some(tier),
-                ..Asked::default()
+                ..ModelRequest::default()
             };
             let (model, _) = provider::resolve(&asked, &agent, &providers, &|_, _| true).unwrap();
             assert!(model.max_output <= agent.max_output, "{tier}: {model:?}");

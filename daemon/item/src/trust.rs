@@ -142,7 +142,7 @@ fn denial_in(folder: &Path, fingerprint: &Fingerprint) -> PathBuf {
 
 /// Statement of a space's owner about a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Word {
+pub enum TrustState {
     /// There was none, so the key was entered.
     Entered,
     /// There is an entry; the key may be revoked in it.
@@ -152,15 +152,20 @@ pub enum Word {
 }
 
 /// Enters `key` below `root`, unless the space already has an entry or a denial of it.
-pub fn introduce(root: &Path, key: &SecretKey, owner: &str, at: Timestamp) -> Result<Word, Error> {
+pub fn introduce(
+    root: &Path,
+    key: &SecretKey,
+    owner: &str,
+    at: Timestamp,
+) -> Result<TrustState, Error> {
     let (folder, fingerprint) = (folder(root), key.public().fingerprint());
     if fs::exists(denial_in(&folder, fingerprint)).unwrap_or(true) {
-        return Ok(Word::TakenOut);
+        return Ok(TrustState::TakenOut);
     }
     if fs::exists(entry_in(&folder, fingerprint)).unwrap_or(true) {
-        return Ok(Word::Present);
+        return Ok(TrustState::Present);
     }
-    trust(root, key.public(), owner, key, at).map(|_path| Word::Entered)
+    trust(root, key.public(), owner, key, at).map(|_path| TrustState::Entered)
 }
 
 /// Writes an entry for `key` without terms, as [`enter`] does.

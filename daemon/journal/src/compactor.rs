@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::error::Error;
 use crate::history::{self, Compacted, Scope, Store};
-use crate::mailbox::Mailbox;
+use crate::mailbox::CoalescingQueue;
 
 /// Requests to the compactor.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ pub(crate) struct Compactor {
     clock: Arc<dyn Clock>,
     /// Time for which the start key of a removed run starts no other run.
     keys_kept: Duration,
-    requests: Mailbox<Requests>,
+    requests: CoalescingQueue<Requests>,
 }
 
 impl Compactor {
@@ -42,7 +42,7 @@ impl Compactor {
             history,
             clock,
             keys_kept,
-            requests: Mailbox::default(),
+            requests: CoalescingQueue::default(),
         }
     }
 

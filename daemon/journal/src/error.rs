@@ -9,7 +9,7 @@ use crate::history;
 use rye_core::error::{ErrorKind, Kinded, excerpt};
 use rye_core::id::RunId;
 use rye_core::memory::Memory;
-use rye_core::state::{Refused, Why};
+use rye_core::state::{RefusalReason, Refused};
 
 use crate::index::IndexError;
 use crate::watermark::Failure;
@@ -134,7 +134,10 @@ impl Error {
     /// True if the journal works and only has no space to store the commit now: the same commit may be accepted later.
     pub const fn is_out_of_space(&self) -> bool {
         match self {
-            Self::Refused(Refused { why: Why::Full, .. })
+            Self::Refused(Refused {
+                why: RefusalReason::Full,
+                ..
+            })
             | Self::Object(blobs::Error::Store { .. }) => true,
             Self::Object(blobs::Error::Read { .. } | blobs::Error::Damaged { .. })
             | Self::Files { .. }

@@ -66,7 +66,7 @@ pub mod hooks {
     pub const SEALER: &str = "the sealer";
 
     /// Commits that are held: those with an event of this name, of runs at this depth.
-    pub type Gate = Option<(&'static str, u32)>;
+    pub type HeldCommits = Option<(&'static str, u32)>;
 
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub enum Sync {
@@ -90,7 +90,7 @@ pub mod hooks {
         changed: Condvar,
         released: Condvar,
         syncs: AtomicU64,
-        gate: watch::Sender<Gate>,
+        gate: watch::Sender<HeldCommits>,
         /// Number of commits that are held now.
         pub held: watch::Sender<usize>,
         hanging: Mutex<Hanging>,
@@ -114,7 +114,7 @@ pub mod hooks {
         }
 
         /// Holds the commits that `gate` names from now on, and releases all others.
-        pub fn hold(&self, gate: Gate) {
+        pub fn hold(&self, gate: HeldCommits) {
             self.gate.send_replace(gate);
         }
 
@@ -182,7 +182,7 @@ pub mod hooks {
             depth: impl Fn(&Change) -> Option<u32>,
             changes: &[Change],
         ) {
-            let names = |gate: &Gate| {
+            let names = |gate: &HeldCommits| {
                 gate.is_some_and(|(name, below)| {
                     let mut changes = changes.iter();
                     changes

@@ -17,7 +17,7 @@
 //! [`Journal::published`] resolves, the head of the run is signed and its listeners have it.
 //!
 //! **Failure.** A failed write or sync of the log is final: [`Journal::failed`] resolves, and no request is answered
-//! any more. A full disk is not final: [`Journal::storage`] reports it and new work is refused ([`Why::Full`]), while
+//! any more. A full disk is not final: [`Journal::storage`] reports it and new work is refused ([`RefusalReason::Full`]), while
 //! runs can still be suspended and end. Dropping the journal is like a crash, except that queued frames are written; no
 //! checkpoint and no last frame are written. A kill at any instant loses no acknowledged commit; see `recovery` for the
 //! difference between a torn end and damage.
@@ -77,8 +77,8 @@ pub use reader::{
     Verdict, WrittenLine,
 };
 pub use record::Line;
-pub use rye_core::state::{Change, Refused, Why};
+pub use rye_core::state::{Change, RefusalReason, Refused};
 pub use rye_core::transcript::{Head, Signed};
-pub use sequencer::{Committed, Place, Ticket};
-pub use stream::{Delta, DeltaKind, Missed, Reported, Speaker, Touch, TouchKind};
+pub use sequencer::{BudgetSlot, Committed, Ticket};
+pub use stream::{Delta, DeltaKind, DeltaSender, Missed, Reported, Touch, TouchKind};
 pub use watermark::Failure;

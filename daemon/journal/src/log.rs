@@ -25,7 +25,7 @@ pub use self::segment::Storage;
 use self::segment::{Pool, Segment};
 pub(crate) use self::segment::{size, sync_dir};
 use crate::faults::Faults;
-use crate::mailbox::{LINGER, Mailbox};
+use crate::mailbox::{CoalescingQueue, LINGER};
 use crate::watermark::{Failure, Watermark, lock};
 use rye_host::fail_point::{self, Side};
 
@@ -39,7 +39,7 @@ pub(crate) struct Job {
 
 /// Position of a frame in its segment file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct FrameLocation {
     pub(crate) segment: SegmentId,
     pub(crate) offset: u64,
     pub(crate) bytes: usize,
@@ -49,10 +49,10 @@ pub(crate) struct Place {
 pub(crate) struct Log {
     pub(crate) dir: PathBuf,
     pub(crate) pool: Pool,
-    pub(crate) queue: Mailbox<Vec<Job>>,
+    pub(crate) queue: CoalescingQueue<Vec<Job>>,
     /// Set when the writer begins a new segment: a checkpoint can make the older ones superfluous.
     pub(crate) rolled: AtomicBool,
-    places: Mutex<Places>,
+    places: Mutex<FrameTable>,
     /// Last synced position. It fails with the log.
     pub(crate) durable: Watermark,
     pub(crate) faults: Faults,
@@ -60,10 +60,10 @@ pub(crate) struct Log {
 
 /// The frames that can be read.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct FrameTable {
     /// Position of the first entry of `frames`.
     pub(crate) first: Lsn,
-    pub(crate) frames: VecDeque<Place>,
+    pub(crate) frames: VecDeque<FrameLocation>,
     pub(crate) segments: BTreeMap<SegmentId, Arc<File>>,
 }
 
@@ -87,11 +87,11 @@ impl Frames {
     }
 }
 
-impl Places {
+impl FrameTable {
     /// Returns the frames from `from` on that follow each other in one segment, and its file. They have at most `most`
     /// bytes together, except that the first is always included.
-    fn run_of(&self, from: Lsn, most: usize) -> (Vec<(Lsn, Place)>, Option<Arc<File>>) {
-        let mut spots: Vec<(Lsn, Place)> = Vec::new();
+    fn run_of(&self, from: Lsn, most: usize) -> (Vec<(Lsn, FrameLocation)>, Option<Arc<File>>) {
+        let mut spots: Vec<(Lsn, FrameLocation)> = Vec::new();
         let Some((first, file)) = self.get(from) else {
             return (spots, None);
         };
@@ -110,7 +110,7 @@ impl Places {
         (spots, Some(file))
     }
 
-    fn get(&self, lsn: Lsn) -> Option<(Place, Arc<File>)> {
+    fn get(&self, lsn: Lsn) -> Option<(FrameLocation, Arc<File>)> {
         let at = usize::try_from(lsn.0.checked_sub(self.first.0)?).ok()?;
         let place = self.frames.get(at)?;
         Some((*place, Arc::clone(self.segments.get(&place.segment)?)))
@@ -118,11 +118,17 @@ impl Places {
 }
 
 impl Log {
-    pub(crate) fn new(dir: PathBuf, pool: Pool, places: Places, last: Lsn, faults: Faults) -> Self {
+    pub(crate) fn new(
+        dir: PathBuf,
+        pool: Pool,
+        places: FrameTable,
+        last: Lsn,
+        faults: Faults,
+    ) -> Self {
         Self {
             dir,
             pool,
-            queue: Mailbox::default(),
+            queue: CoalescingQueue::default(),
             rolled: AtomicBool::new(false),
             places: Mutex::new(places),
             durable: Watermark::new(last),
@@ -183,7 +189,7 @@ impl Log {
     }
 
     /// Fails if `bytes` are not the frame of `lsn` that was written at `place`.
-    fn check(&self, bytes: &[u8], place: Place, lsn: Lsn) -> io::Result<()> {
+    fn check(&self, bytes: &[u8], place: FrameLocation, lsn: Lsn) -> io::Result<()> {
         match Frame::decode(place.segment, bytes) {
             Some(frame) if frame.lsn == lsn => Ok(()),
             Some(_) | None => Err(io::Error::new(
@@ -234,7 +240,7 @@ pub(crate) struct Writer {
     /// Encoded frames that are not written yet.
     buffer: Vec<u8>,
     /// Positions of the frames that are not synced yet.
-    pending: Vec<Place>,
+    pending: Vec<FrameLocation>,
     /// LSN of the last encoded frame.
     last: Lsn,
 }
@@ -315,7 +321,7 @@ impl Writer {
             payload: &job.body,
         }
         .encode(&mut self.buffer);
-        self.pending.push(Place {
+        self.pending.push(FrameLocation {
             segment: self.segment,
             offset: self.offset + size(start),
             bytes: self.buffer.len() - start,

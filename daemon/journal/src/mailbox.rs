@@ -11,7 +11,7 @@ use crate::watermark::{POISON, lock};
 pub(crate) const LINGER: Duration = Duration::from_millis(25);
 
 #[derive(Debug, Default)]
-pub(crate) struct Mailbox<T> {
+pub(crate) struct CoalescingQueue<T> {
     content: Mutex<Content<T>>,
     changed: Condvar,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Taken<T> {
     pub(crate) closed: bool,
 }
 
-impl<T: Default> Mailbox<T> {
+impl<T: Default> CoalescingQueue<T> {
     /// Merges a post and wakes the receiver immediately.
     pub(crate) fn post(&self, merge: impl FnOnce(&mut T)) {
         self.put(merge, Duration::ZERO);
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn lazy_post_waits_for_urgent_post_or_timeout() {
-        let mailbox = Mailbox::<Vec<u8>>::default();
+        let mailbox = CoalescingQueue::<Vec<u8>>::default();
         mailbox.leave(|letters| letters.push(1));
         mailbox.post(|letters| letters.push(2));
         let began = Instant::now();

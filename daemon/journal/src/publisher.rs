@@ -19,12 +19,12 @@ use rye_core::model::Run;
 use rye_core::seal::{Fingerprint, Signature};
 use rye_core::state;
 use rye_core::transcript::{Fact, Head};
-use rye_host::fail_point::{self, Place};
+use rye_host::fail_point::{self, FailPlace};
 
 use crate::history::Removal;
 use crate::jobs::{CheckpointJob, CheckpointRun, Commit, Ended, Inbox, Job, Replayed};
 use crate::log::Log;
-use crate::mailbox::Mailbox;
+use crate::mailbox::CoalescingQueue;
 use crate::options::Signer;
 use crate::stream::run_stream::RunStream;
 use crate::stream::{Published, wide};
@@ -34,7 +34,7 @@ use crate::watermark::Failure;
 pub(crate) struct Publisher {
     pub(crate) log: Arc<Log>,
     pub(crate) published: Arc<Published>,
-    pub(crate) sealer: Arc<Mailbox<Inbox>>,
+    pub(crate) sealer: Arc<CoalescingQueue<Inbox>>,
     pub(crate) signer: Arc<dyn Signer>,
     pub(crate) memory: Arc<Memory>,
 }
@@ -144,7 +144,7 @@ impl Publisher {
 
     fn publish_removal(&self, lsn: Lsn, removal: Removal) -> Result<(), Failure> {
         self.log.durable.reach_blocking(lsn)?;
-        fail_point::reach(Place::Removed);
+        fail_point::reach(FailPlace::Removed);
         self.published.touches.remove(lsn, &removal);
         self.sealer.post(|inbox| inbox.removals.push(removal));
         drop(self.published.wide.show(lsn, Vec::new));

@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::faults::Faults;
 use crate::jobs::{Commit, Entry, Replayed};
 use crate::log::segment::{self, Pool, Segment};
-use crate::log::{self, Place, Places, size};
+use crate::log::{self, FrameLocation, FrameTable, size};
 use crate::options::Options;
 use crate::record::{Body, Record, Rendered};
 use crate::sequencer::Positions;
@@ -49,7 +49,7 @@ pub(crate) struct Opened {
     /// Messages about data that history has lost.
     pub(crate) history_notes: Vec<String>,
     pub(crate) pool: Pool,
-    pub(crate) places: Places,
+    pub(crate) places: FrameTable,
     pub(crate) tail: Segment,
     pub(crate) tail_end: u64,
 }
@@ -178,7 +178,7 @@ fn scan(dir: &Path, ids: &[SegmentId], replay: &mut Replay<'_>) -> Result<Option
             is_sound,
         });
         if !is_sound {
-            let mut claims = Claims::default();
+            let mut claims = LaterFrames::default();
             claims.hear(*id, &bytes[at..]);
             for later in &ids[place + 1..] {
                 let path = segment::path(dir, *later);
@@ -209,13 +209,13 @@ fn frames(path: &Path) -> Result<Vec<u8>, Error> {
 
 /// Evidence in the sound frames after a bad one.
 #[derive(Debug, Default)]
-struct Claims {
+struct LaterFrames {
     durable: Lsn,
     first: Option<Lsn>,
     last: Lsn,
 }
 
-impl Claims {
+impl LaterFrames {
     fn hear(&mut self, id: SegmentId, bytes: &[u8]) {
         for frame in Frame::search(id, bytes) {
             self.durable = self.durable.max(frame.durable);
@@ -242,7 +242,7 @@ fn copy_tail(
     ids: &[SegmentId],
     pool: &Pool,
     tail: Option<Tail>,
-    places: &mut Places,
+    places: &mut FrameTable,
 ) -> io::Result<(Segment, u64)> {
     let tail = tail.unwrap_or(Tail {
         id: SegmentId(1),
@@ -287,7 +287,7 @@ struct Replay<'a> {
     accounts: Ledger,
     positions: Positions,
     backlog: Vec<Replayed>,
-    places: Places,
+    places: FrameTable,
 }
 
 impl<'a> Replay<'a> {
@@ -312,9 +312,9 @@ impl<'a> Replay<'a> {
             accounts: state.ledger().clone(),
             state,
             backlog: Vec::new(),
-            places: Places {
+            places: FrameTable {
                 first: base.lsn.next(),
-                ..Places::default()
+                ..FrameTable::default()
             },
         }
     }
@@ -339,7 +339,7 @@ impl<'a> Replay<'a> {
         if frame.lsn <= self.base {
             return Ok(());
         }
-        self.places.frames.push_back(Place {
+        self.places.frames.push_back(FrameLocation {
             segment: frame.segment,
             offset: size(at),
             bytes: frame.encoded_len(),

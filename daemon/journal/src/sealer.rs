@@ -25,7 +25,7 @@ use crate::faults::Faults;
 use crate::history;
 use crate::index::{IndexError, Keeper};
 use crate::jobs::{CheckpointJob, Ended, Inbox};
-use crate::mailbox::Mailbox;
+use crate::mailbox::CoalescingQueue;
 use crate::options::SealBounds;
 use crate::watermark::Failure;
 
@@ -39,7 +39,7 @@ pub(crate) struct Sealer {
     dir: PathBuf,
     material: Material,
     history: Arc<history::Store>,
-    inbox: Arc<Mailbox<Inbox>>,
+    inbox: Arc<CoalescingQueue<Inbox>>,
     faults: Faults,
     bounds: SealBounds,
     index: Keeper,
@@ -66,7 +66,7 @@ impl Sealer {
         material: Material,
         history: Arc<history::Store>,
         index: Keeper,
-        inbox: Arc<Mailbox<Inbox>>,
+        inbox: Arc<CoalescingQueue<Inbox>>,
         bounds: SealBounds,
     ) -> Self {
         let now = Instant::now();

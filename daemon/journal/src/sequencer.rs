@@ -28,14 +28,14 @@ use rye_core::clock::Clock;
 use rye_core::id::{Epoch, Lsn, RunId};
 use rye_core::ledger::Rows;
 use rye_core::model::{Run, Syncing};
-use rye_core::state::{Change, Conditions, Draft, State, Why};
+use rye_core::state::{Change, Conditions, Draft, RefusalReason, State};
 use rye_core::transcript::Head;
 use rye_host::fail_point;
 use tokio::sync::oneshot;
 
-pub(crate) use self::budget_queue::Asker;
-use self::budget_queue::Line;
-pub use self::budget_queue::Place;
+use self::budget_queue::BudgetQueue;
+pub use self::budget_queue::BudgetSlot;
+pub(crate) use self::budget_queue::WaitSlot;
 use self::notices::Warnings;
 use crate::backlog::{Backlog, Permit};
 use crate::base::Span;
@@ -142,7 +142,7 @@ pub(crate) struct Order {
     pub(crate) state: State,
     pub(crate) positions: Positions,
     /// Callers that wait for budget.
-    pub(crate) line: Line,
+    pub(crate) line: BudgetQueue,
     closed: bool,
     publisher: Option<Sender<jobs::Job>>,
 }
@@ -167,7 +167,7 @@ impl Order {
             epoch,
             state,
             positions,
-            line: Line::default(),
+            line: BudgetQueue::default(),
             closed: false,
             publisher: Some(publisher),
         }
@@ -274,7 +274,7 @@ impl Sequencer {
         Ok(sequencer)
     }
 
-    fn conditions(&self, asker: &Asker<'_>) -> Conditions {
+    fn conditions(&self, asker: &WaitSlot<'_>) -> Conditions {
         Conditions {
             arrival: asker
                 .as_ref()
@@ -292,7 +292,7 @@ impl Sequencer {
         let checked = self.accepting()?.state.check(&draft, &conditions);
         match checked {
             // Stale drafts and missing budget are left for the commit itself to detect.
-            Err(refused) if refused.why != Why::Stale && refused.lacking().is_none() => {
+            Err(refused) if refused.why != RefusalReason::Stale && refused.lacking().is_none() => {
                 Err(refused.into())
             }
             Ok(_) | Err(_) => Ok(draft.into_changes()),
@@ -305,7 +305,7 @@ impl Sequencer {
         mut changes: Vec<Change>,
         mut texts: Vec<Rendered>,
         permit: Permit,
-        asker: Asker<'_>,
+        asker: WaitSlot<'_>,
     ) -> Result<Committed, Error> {
         if changes.is_empty() {
             let lsn = self.accepting()?.last;
@@ -328,7 +328,7 @@ impl Sequencer {
                     changes = drafted.draft.into_changes();
                     warnings.replace(notices, &mut changes, &mut texts);
                 }
-                Err(refused) if refused.why == Why::Stale => {
+                Err(refused) if refused.why == RefusalReason::Stale => {
                     drop(sequencer);
                     changes = drafted.draft.into_changes();
                 }
@@ -347,7 +347,7 @@ impl Sequencer {
         mut changes: Vec<Change>,
         mut texts: Vec<Rendered>,
         permit: Permit,
-        asker: Asker<'_>,
+        asker: WaitSlot<'_>,
         mut warnings: Warnings,
     ) -> Result<Committed, Error> {
         let conditions = self.conditions(&asker);

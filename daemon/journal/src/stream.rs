@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use rye_core::id::Lsn;
 
-pub use deltas::{Delta, DeltaKind, Speaker};
-pub(crate) use deltas::{Ear, Ears};
+pub use deltas::{Delta, DeltaKind, DeltaSender};
+pub(crate) use deltas::{DeltaListeners, DeltaQueue};
 pub(crate) use signatures::{EventSpot, Signatures};
 pub(crate) use touches::Touches;
 pub use touches::{Missed, Reported, Touch, TouchKind};
-use wide::Wide;
+use wide::AllRuns;
 
 use crate::watermark::Watermark;
 
@@ -26,7 +26,7 @@ use crate::watermark::Watermark;
 pub(crate) struct Published {
     pub(crate) mark: Watermark,
     /// For listeners to many runs.
-    pub(crate) wide: Wide,
+    pub(crate) wide: AllRuns,
     pub(crate) signatures: Signatures,
     /// Outlives the journal, for its one consumer.
     pub(crate) touches: Arc<Touches>,
@@ -37,7 +37,7 @@ impl Published {
     pub(crate) fn new(lsn: Lsn) -> Self {
         Self {
             mark: Watermark::new(lsn),
-            wide: Wide::new(lsn),
+            wide: AllRuns::new(lsn),
             signatures: Signatures::default(),
             touches: Arc::default(),
         }

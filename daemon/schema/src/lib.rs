@@ -88,7 +88,7 @@ impl Problem {
 
 /// Reason why problems cannot be reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Untold {
+pub enum CheckError {
     /// The value is invalid, but collecting the errors took too many steps.
     #[error("does not fit the schema, and to tell where would take too long")]
     Misfit,
@@ -130,16 +130,16 @@ impl Schema {
     }
 
     /// Returns at most `most` problems of `value`; none if it is valid.
-    pub fn problems(&self, value: &Value, most: usize) -> Result<Vec<Problem>, Untold> {
-        let fits = metered(MOST_STEPS, || self.validator.is_valid(Looked(value)));
-        if fits.ok_or(Untold::TooComplex)? {
+    pub fn problems(&self, value: &Value, most: usize) -> Result<Vec<Problem>, CheckError> {
+        let fits = metered(MOST_STEPS, || self.validator.is_valid(MeteredValue(value)));
+        if fits.ok_or(CheckError::TooComplex)? {
             return Ok(Vec::new());
         }
         let told = metered(MOST_TOLD_STEPS, || {
-            let errors = self.validator.iter_errors(Looked(value)).take(most);
+            let errors = self.validator.iter_errors(MeteredValue(value)).take(most);
             errors.map(|error| Problem::of(&error)).collect()
         });
-        told.ok_or(Untold::Misfit)
+        told.ok_or(CheckError::Misfit)
     }
 }
 
@@ -199,9 +199,9 @@ struct Metered;
 
 /// A value.
 #[derive(Debug, Clone, Copy)]
-struct Looked<'a>(&'a Value);
+struct MeteredValue<'a>(&'a Value);
 
-impl<'a> Looked<'a> {
+impl<'a> MeteredValue<'a> {
     fn value(self) -> &'a Value {
         pay(1);
         self.0
@@ -209,7 +209,7 @@ impl<'a> Looked<'a> {
 }
 
 impl Json for Metered {
-    type Node<'a> = Looked<'a>;
+    type Node<'a> = MeteredValue<'a>;
     type PreparedKey = String;
     type StringBuffer = Value;
 
@@ -217,23 +217,27 @@ impl Json for Metered {
         key.to_owned()
     }
 
-    fn with_string_node<T>(buffer: &mut Value, string: &str, f: impl FnOnce(Looked<'_>) -> T) -> T {
+    fn with_string_node<T>(
+        buffer: &mut Value,
+        string: &str,
+        f: impl FnOnce(MeteredValue<'_>) -> T,
+    ) -> T {
         *buffer = Value::String(string.to_owned());
-        f(Looked(buffer))
+        f(MeteredValue(buffer))
     }
 }
 
-impl<'a> Node<'a, Metered> for Looked<'a> {
-    type Object = LookedMap<'a>;
-    type Array = LookedList<'a>;
+impl<'a> Node<'a, Metered> for MeteredValue<'a> {
+    type Object = MeteredMap<'a>;
+    type Array = MeteredList<'a>;
     type Number = &'a Number;
 
-    fn as_object(&self) -> Option<LookedMap<'a>> {
-        self.value().as_object().map(LookedMap)
+    fn as_object(&self) -> Option<MeteredMap<'a>> {
+        self.value().as_object().map(MeteredMap)
     }
 
-    fn as_array(&self) -> Option<LookedList<'a>> {
-        self.value().as_array().map(|list| LookedList(list))
+    fn as_array(&self) -> Option<MeteredList<'a>> {
+        self.value().as_array().map(|list| MeteredList(list))
     }
 
     fn as_string(&self) -> Option<Cow<'a, str>> {
@@ -275,10 +279,10 @@ impl<'a> Node<'a, Metered> for Looked<'a> {
     }
 }
 
-struct LookedMap<'a>(&'a Map<String, Value>);
+struct MeteredMap<'a>(&'a Map<String, Value>);
 
-impl<'a> Members<'a, Metered> for LookedMap<'a> {
-    type Node = Looked<'a>;
+impl<'a> Members<'a, Metered> for MeteredMap<'a> {
+    type Node = MeteredValue<'a>;
     type MemberName = &'a str;
     type MembersIter = MembersIter<'a>;
 
@@ -286,9 +290,9 @@ impl<'a> Members<'a, Metered> for LookedMap<'a> {
         self.0.len()
     }
 
-    fn get(&self, key: &String) -> Option<Looked<'a>> {
+    fn get(&self, key: &String) -> Option<MeteredValue<'a>> {
         pay(1);
-        self.0.get(key).map(Looked)
+        self.0.get(key).map(MeteredValue)
     }
 
     fn members(&self) -> MembersIter<'a> {
@@ -299,19 +303,19 @@ impl<'a> Members<'a, Metered> for LookedMap<'a> {
 struct MembersIter<'a>(map::Iter<'a>);
 
 impl<'a> Iterator for MembersIter<'a> {
-    type Item = (&'a str, Looked<'a>);
+    type Item = (&'a str, MeteredValue<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
         pay(1);
         let (name, value) = self.0.next()?;
-        Some((name, Looked(value)))
+        Some((name, MeteredValue(value)))
     }
 }
 
-struct LookedList<'a>(&'a [Value]);
+struct MeteredList<'a>(&'a [Value]);
 
-impl<'a> Array<'a, Metered> for LookedList<'a> {
-    type Node = Looked<'a>;
+impl<'a> Array<'a, Metered> for MeteredList<'a> {
+    type Node = MeteredValue<'a>;
     type ElementsIter = ElementsIter<'a>;
 
     fn len(&self) -> usize {
@@ -326,11 +330,11 @@ impl<'a> Array<'a, Metered> for LookedList<'a> {
 struct ElementsIter<'a>(slice::Iter<'a, Value>);
 
 impl<'a> Iterator for ElementsIter<'a> {
-    type Item = Looked<'a>;
+    type Item = MeteredValue<'a>;
 
-    fn next(&mut self) -> Option<Looked<'a>> {
+    fn next(&mut self) -> Option<MeteredValue<'a>> {
         pay(1);
-        self.0.next().map(Looked)
+        self.0.next().map(MeteredValue)
     }
 }
 
@@ -344,7 +348,7 @@ mod tests {
         Schema::new(source).unwrap()
     }
 
-    fn problems(source: &Value, value: &Value) -> Result<Vec<Problem>, Untold> {
+    fn problems(source: &Value, value: &Value) -> Result<Vec<Problem>, CheckError> {
         schema(source).problems(value, 20)
     }
 
@@ -382,7 +386,10 @@ mod tests {
             "$ref": "#/$defs/tree",
         });
         let nested = |levels: u32, inner| (0..levels).fold(inner, |inner, _| json!([inner]));
-        assert_eq!(problems(&tree, &nested(20, json!(1))), Err(Untold::Misfit));
+        assert_eq!(
+            problems(&tree, &nested(20, json!(1))),
+            Err(CheckError::Misfit)
+        );
         let fits = nested(60, json!("x"));
         assert_eq!(problems(&tree, &fits), Ok(vec![]));
     }
@@ -397,7 +404,7 @@ mod tests {
         }
         defs.insert("d40".to_owned(), json!({"type": "string", "maxLength": 1}));
         let doubling = json!({"$defs": defs, "$ref": "#/$defs/d0"});
-        assert_eq!(problems(&doubling, &json!(1)), Err(Untold::TooComplex));
+        assert_eq!(problems(&doubling, &json!(1)), Err(CheckError::TooComplex));
     }
 
     #[test]

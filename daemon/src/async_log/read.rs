@@ -27,14 +27,14 @@ pub struct Piece {
 
 /// Filter of attempts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct LineFilter {
     /// The node, or the tool of a thread's call.
     pub node: Option<String>,
     /// The text in brackets after it: the index of an item, or the name of a branch.
     pub item: Option<String>,
 }
 
-impl Wanted {
+impl LineFilter {
     /// True if lines below `heading` match.
     fn has(&self, heading: &str) -> bool {
         let mut words = heading.splitn(3, ' ');
@@ -61,14 +61,14 @@ impl Wanted {
 pub struct Reader {
     log: Arc<Log>,
     gate: FilePool,
-    wanted: Wanted,
+    wanted: LineFilter,
     written: watch::Receiver<u64>,
-    place: Place,
+    place: ReadPosition,
 }
 
 /// Read position.
 #[derive(Debug, Clone, Default)]
-struct Place {
+struct ReadPosition {
     /// File number, as the writer counts; `None` before the first read.
     file: Option<u64>,
     /// Offset in bytes.
@@ -79,13 +79,13 @@ struct Place {
 
 impl Reader {
     /// Makes a reader that begins with the oldest available line.
-    pub fn new(log: Arc<Log>, gate: FilePool, wanted: Wanted) -> Self {
+    pub fn new(log: Arc<Log>, gate: FilePool, wanted: LineFilter) -> Self {
         Self {
             written: log.written.subscribe(),
             log,
             gate,
             wanted,
-            place: Place::default(),
+            place: ReadPosition::default(),
         }
     }
 
@@ -173,11 +173,11 @@ fn push(pieces: &mut Vec<Piece>, heading: &str, line: &str) {
 }
 
 /// Position at the end of the log. Blocks.
-fn end(log: &Log) -> io::Result<Place> {
+fn end(log: &Log) -> io::Result<ReadPosition> {
     let at = log.at();
     let open = log.look(NEW)?;
     let length = open.map(|file| file.metadata()).transpose()?;
-    Ok(Place {
+    Ok(ReadPosition {
         file: Some(at.file),
         offset: length.map_or(0, |metadata| metadata.len()),
         heading: at.heading.as_deref().unwrap_or_default().to_owned(),
@@ -185,7 +185,11 @@ fn end(log: &Log) -> io::Result<Place> {
 }
 
 /// Reads from `place`. Returns the matching lines, the next position, and true if there may be more. Blocks.
-fn read(log: &Log, wanted: &Wanted, mut place: Place) -> io::Result<(Vec<Piece>, Place, bool)> {
+fn read(
+    log: &Log,
+    wanted: &LineFilter,
+    mut place: ReadPosition,
+) -> io::Result<(Vec<Piece>, ReadPosition, bool)> {
     let at = log.at();
     let mut pieces = Vec::new();
     let (name, file) = match place.file {
@@ -195,7 +199,7 @@ fn read(log: &Log, wanted: &Wanted, mut place: Place) -> io::Result<(Vec<Piece>,
         Some(_) => {
             let lost = "[lines left out: they were gone before they could be read]\n";
             push(&mut pieces, "", lost);
-            place = Place::default();
+            place = ReadPosition::default();
             (OLD, at.file.wrapping_sub(1))
         }
     };

@@ -22,7 +22,7 @@ fn log(files: &Path) -> Arc<Log> {
 }
 
 fn reader(log: &Arc<Log>, node: Option<&str>, item: Option<&str>) -> Reader {
-    let wanted = Wanted {
+    let wanted = LineFilter {
         node: node.map(str::to_owned),
         item: item.map(str::to_owned),
     };
@@ -37,7 +37,7 @@ fn told(pieces: &[Piece]) -> Vec<(&str, &str)> {
 }
 
 async fn say(log: &Arc<Log>, heading: &str, bytes: &[u8]) {
-    let voice = Voice::new(Arc::clone(log), FilePool::default(), heading);
+    let voice = OutputWriter::new(Arc::clone(log), FilePool::default(), heading);
     voice.hear(Source::Stdout, bytes);
     voice.close().await;
 }
@@ -47,7 +47,7 @@ async fn lines_follow_heading_of_their_attempt() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     let [one, two] = ["step 1 a[0]", "step 1 a[1]"]
-        .map(|heading| Voice::new(Arc::clone(&log), FilePool::default(), heading));
+        .map(|heading| OutputWriter::new(Arc::clone(&log), FilePool::default(), heading));
     one.hear(Source::Stdout, b"half a ");
     one.hear(Source::Stderr, b"a warning\n");
     one.hear(Source::Stdout, b"line\n== step 9 z ==\n");
@@ -78,7 +78,7 @@ async fn lines_follow_heading_of_their_attempt() {
 async fn close_waits_for_pending_write() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
-    let voice = Voice::new(Arc::clone(&log), FilePool::default(), "step 1 a");
+    let voice = OutputWriter::new(Arc::clone(&log), FilePool::default(), "step 1 a");
     voice.hear(Source::Stdout, b"one\n");
     let mut looking = Context::from_waker(Waker::noop());
     let busy = log.at();
@@ -225,7 +225,7 @@ async fn reader_two_files_late_reports_gap() {
 async fn excess_output_is_counted_without_blocking_tool() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
-    let voice = Voice::new(Arc::clone(&log), FilePool::default(), "step 1 a");
+    let voice = OutputWriter::new(Arc::clone(&log), FilePool::default(), "step 1 a");
     let line = [vec![b'y'; 999], b"\n".to_vec()].concat();
     for _ in 0..2000 {
         voice.hear(Source::Stdout, &line);
@@ -244,7 +244,7 @@ async fn excess_output_is_counted_without_blocking_tool() {
 async fn flood_keeps_whole_lines_and_counts_dropped() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
-    let voice = Voice::new(Arc::clone(&log), FilePool::default(), "step 1 a");
+    let voice = OutputWriter::new(Arc::clone(&log), FilePool::default(), "step 1 a");
     // Numbered lines; chunks end within them.
     let mut lines = String::new();
     for number in 0..400_000 {
@@ -274,7 +274,7 @@ async fn flood_keeps_whole_lines_and_counts_dropped() {
 async fn burst_is_kept_if_written_in_time() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
-    let voice = Voice::new(Arc::clone(&log), FilePool::default(), "step 1 a");
+    let voice = OutputWriter::new(Arc::clone(&log), FilePool::default(), "step 1 a");
     let line = [vec![b'y'; 999], b"\n".to_vec()].concat();
     for _ in 0..8 {
         for _ in 0..1000 {

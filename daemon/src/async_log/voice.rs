@@ -31,25 +31,25 @@ pub enum Source {
 
 /// Writer of one attempt's output to the log.
 #[derive(Debug)]
-pub struct Voice {
+pub struct OutputWriter {
     gate: FilePool,
-    said: Arc<Said>,
+    said: Arc<SharedOutput>,
     more: Notify,
 }
 
 /// Output of an attempt, shared with the work that writes it.
 #[derive(Debug)]
-struct Said {
+struct SharedOutput {
     log: Arc<Log>,
     heading: Arc<str>,
-    heard: Mutex<Heard>,
+    heard: Mutex<OutputBuffer>,
     /// Held from before lines are taken until they are in the file.
     writing: Mutex<()>,
 }
 
 /// Output that is not written yet.
 #[derive(Debug, Default)]
-struct Heard {
+struct OutputBuffer {
     lines: Vec<u8>,
     /// Incomplete last line of stdout, and of stderr.
     begun: [Vec<u8>; 2],
@@ -94,12 +94,12 @@ impl Allowance {
     }
 }
 
-impl Voice {
+impl OutputWriter {
     /// Makes a writer for an attempt whose lines are below `heading`; writes pass the file pool `gate`.
     pub fn new(log: Arc<Log>, gate: FilePool, heading: &str) -> Self {
         Self {
             gate,
-            said: Arc::new(Said {
+            said: Arc::new(SharedOutput {
                 log,
                 // A heading is one line.
                 heading: sight::in_line(heading, ' ').into(),
@@ -145,8 +145,8 @@ impl Voice {
     }
 }
 
-impl Said {
-    fn heard(&self) -> MutexGuard<'_, Heard> {
+impl SharedOutput {
+    fn heard(&self) -> MutexGuard<'_, OutputBuffer> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -168,7 +168,7 @@ impl Said {
     }
 }
 
-impl Heard {
+impl OutputBuffer {
     const fn is_empty(&self) -> bool {
         self.lines.is_empty() && self.dropped == 0
     }

@@ -20,7 +20,7 @@ use super::environment::Environment;
 use super::error::Error;
 use super::fields::{Section, malformed};
 use super::lock::Cover;
-use super::places::Places;
+use super::places::TemplatePaths;
 use crate::trees::{MOST_BYTES, MOST_FILES, Tree};
 use rye_host::safe_path::{Dir, Entry, EntryKind};
 
@@ -78,7 +78,7 @@ impl Anchored {
     }
 
     /// Sets the paths of the tool for its copy at `copy`.
-    pub(super) fn places(&self, copy: &Path, places: &mut Places) {
+    pub(super) fn places(&self, copy: &Path, places: &mut TemplatePaths) {
         let lib = self.lib.as_ref().map(|lib| copy.join(lib));
         places.copied(copy, &copy.join(&self.tool), lib);
     }
@@ -86,7 +86,7 @@ impl Anchored {
     /// Adds directories to the environment variables that the runtime names.
     pub(super) fn surround(
         &self,
-        places: &Places,
+        places: &TemplatePaths,
         environment: &mut Environment,
     ) -> Result<(), Error> {
         const KEYS: [&str; 2] = ["prepend", "append"];
@@ -122,7 +122,7 @@ impl Anchored {
     }
 
     /// Working directory of the tool if its chain sets none.
-    pub(super) fn cwd(&self, places: &Places) -> Result<PathBuf, Error> {
+    pub(super) fn cwd(&self, places: &TemplatePaths) -> Result<PathBuf, Error> {
         let Some(template) = self.settings()?.text("cwd")? else {
             return Ok(places.project().to_owned());
         };

@@ -4,7 +4,7 @@ use rye_core::model::Object;
 use serde_json::{Value, json};
 
 use super::error::Error;
-use super::lock::Held;
+use super::lock::ToolLock;
 use super::verified::Chain;
 
 /// The compared members.
@@ -41,7 +41,7 @@ pub(super) fn content(chain: &Chain) -> Object {
         .collect()
 }
 
-impl Held {
+impl ToolLock {
     /// Refuses a chain that differs from its lock. An unsigned lock refuses nothing.
     pub(super) fn check(&self, chain: &Chain) -> Result<(), Error> {
         if self.0.signer.is_none() {

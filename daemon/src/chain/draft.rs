@@ -20,12 +20,12 @@ pub struct Draft {
     pub content: Object,
     /// Files without a signature of their own, which only the lock would cover.
     pub unsigned: Vec<PathBuf>,
-    pub standing: Standing,
+    pub standing: LockState,
 }
 
 /// State of the existing lock of a tool.
 #[derive(Debug)]
-pub enum Standing {
+pub enum LockState {
     Absent,
     /// The lock is unsigned, so it has no effect.
     Unsigned(PathBuf),
@@ -47,13 +47,13 @@ pub fn draft(library: &Library, item: &ItemRef) -> Result<Draft, Error> {
         )
     })?;
     let standing = match of(chain.tool(), library) {
-        Ok(None) => Standing::Absent,
-        Ok(Some(held)) if held.0.signer.is_none() => Standing::Unsigned(held.0.path),
+        Ok(None) => LockState::Absent,
+        Ok(Some(held)) if held.0.signer.is_none() => LockState::Unsigned(held.0.path),
         Ok(Some(held)) => match held.check(&chain) {
-            Ok(()) => Standing::Matches(held.0.path),
-            Err(error) => Standing::Refused(Box::new(error)),
+            Ok(()) => LockState::Matches(held.0.path),
+            Err(error) => LockState::Refused(Box::new(error)),
         },
-        Err(error) => Standing::Refused(Box::new(error)),
+        Err(error) => LockState::Refused(Box::new(error)),
     };
     let anchored = chain.anchored.as_ref();
     Ok(Draft {

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::error::Error;
 use super::fields::malformed;
-use super::origin::Origin;
+use super::origin::CallOrigin;
 use crate::config::Config;
 
 /// File in a project that contains variables.
@@ -34,11 +34,11 @@ pub(super) const OWN: [&str; 4] = [
 
 /// Variables that each tool of a project inherits, before its chain adds to them.
 #[derive(Debug, Clone, Default)]
-pub struct Offer {
+pub struct InheritedVariables {
     variables: BTreeMap<OsString, OsString>,
 }
 
-impl Offer {
+impl InheritedVariables {
     /// Reads the present variables; `.env` is read again for each process. Removes the names that `secrets` returns. It
     /// is called only if a variable could be a secret.
     pub fn of<E>(
@@ -200,7 +200,7 @@ fn is_name(name: &str) -> bool {
 
 impl Environment {
     /// Inherited variables, and the variables of this run.
-    pub(super) fn of(origin: &Origin, offer: Offer) -> Self {
+    pub(super) fn of(origin: &CallOrigin, offer: InheritedVariables) -> Self {
         let run = origin.run.to_string();
         let values = [
             run.clone(),

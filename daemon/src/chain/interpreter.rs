@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::environment::Environment;
 use super::error::Error;
 use super::fields::Section;
-use super::places::Places;
+use super::places::TemplatePaths;
 use super::verified::Chain;
 use crate::config::Config;
 
@@ -48,13 +48,13 @@ impl Interpreter {
 }
 
 /// Request of an element for an interpreter.
-struct Wanted<'e>(Section<'e>);
+struct InterpreterRequest<'e>(Section<'e>);
 
 /// Finds the interpreter that an element of `chain` requests. The request of the tool takes precedence over its
 /// runtime's.
 pub(super) fn find(
     chain: &Chain,
-    places: &Places,
+    places: &TemplatePaths,
     environment: &Environment,
     config: &Config,
 ) -> Result<Option<Interpreter>, Error> {
@@ -65,7 +65,7 @@ pub(super) fn find(
         let section = Section::new(element, "env_config", section, &SECTION)?;
         if let Some(keys) = section.map("interpreter", "a mapping")? {
             let wanted = Section::new(element, "env_config.interpreter", keys, &KEYS)?;
-            let found = Wanted(wanted).find(chain, places, environment, config);
+            let found = InterpreterRequest(wanted).find(chain, places, environment, config);
             return found.map(Some);
         }
     }
@@ -78,11 +78,11 @@ fn names_in(names: &[&str], place: &str) -> Option<String> {
     (!names.is_empty() && !place.is_empty()).then(|| format!("{} in {place}", names.join(", ")))
 }
 
-impl Wanted<'_> {
+impl InterpreterRequest<'_> {
     fn find(
         &self,
         chain: &Chain,
-        places: &Places,
+        places: &TemplatePaths,
         environment: &Environment,
         config: &Config,
     ) -> Result<Interpreter, Error> {
@@ -180,7 +180,7 @@ impl Wanted<'_> {
 
     /// Directories searched before the PATH: each of the `search_paths` in each of the `search_roots`, which default to
     /// the project.
-    fn directories(&self, places: &Places) -> Result<Vec<PathBuf>, Error> {
+    fn directories(&self, places: &TemplatePaths) -> Result<Vec<PathBuf>, Error> {
         let templates = self.0.texts("search_roots")?;
         let mut roots = Vec::new();
         for template in &templates {

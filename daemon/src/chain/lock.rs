@@ -16,27 +16,27 @@ use super::error::Error;
 
 /// Lock of a tool.
 #[derive(Debug)]
-pub(super) struct Held(pub(super) Lock);
+pub(super) struct ToolLock(pub(super) Lock);
 
 /// Source that may cover the unsigned files of a tool.
 #[derive(Debug)]
 pub(super) enum Cover<'a> {
     /// The lock of the tool, if there is one.
-    Lock(Option<&'a Held>),
+    Lock(Option<&'a ToolLock>),
     /// A lock that is being written.
     Everything,
 }
 
 /// Returns the lock of `tool`, or `None` if there is none.
-pub(super) fn of(tool: &Item, library: &Library) -> Result<Option<Held>, Error> {
+pub(super) fn of(tool: &Item, library: &Library) -> Result<Option<ToolLock>, Error> {
     let Some(version) = &tool.metadata.version else {
         return Ok(None);
     };
     let found = library.lock(tool.id(), version)?;
-    Ok(found.map(Held))
+    Ok(found.map(ToolLock))
 }
 
-impl Held {
+impl ToolLock {
     pub(super) fn traced(&self) -> Value {
         let status = match self.0.signer {
             Some(_) => "holds",

@@ -7,7 +7,7 @@ use rye_core::model::Spec;
 
 /// Run and attempt for which a call is planned.
 #[derive(Debug, Clone)]
-pub struct Origin {
+pub struct CallOrigin {
     pub run: RunId,
     /// Its authority and its project.
     pub spec: Arc<Spec>,

@@ -8,12 +8,12 @@ use crate::process::file_path;
 
 /// Paths that a template may name.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct TemplatePaths {
     named: Vec<(&'static str, Option<PathBuf>)>,
     project: PathBuf,
 }
 
-impl Places {
+impl TemplatePaths {
     /// Paths of `tool`, whose file is passed to its interpreter in memory.
     pub(super) fn of(tool: &Item, project: &Path, user: &Path, system: &Path) -> Self {
         let directory = tool.path.parent().map(Path::to_owned);

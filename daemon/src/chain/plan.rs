@@ -13,14 +13,14 @@ use rye_item::system;
 use serde_json::{Value, json};
 
 use super::binary;
-use super::environment::{Environment, Offer};
+use super::environment::{Environment, InheritedVariables};
 use super::error::Error;
 use super::fields::malformed;
 use super::given;
 use super::interpreter::{self, Interpreter};
-use super::origin::Origin;
-use super::places::Places;
-use super::process_plan::{Answer, ProcessPlan, tag};
+use super::origin::CallOrigin;
+use super::places::TemplatePaths;
+use super::process_plan::{OutputForm, ProcessPlan, tag};
 use super::request::{self, RequestPlan};
 use super::server;
 use super::shell;
@@ -53,8 +53,8 @@ impl Plan {
         match self {
             Self::Native(call) => call.tool.text_form(),
             Self::Process(plan) => match plan.answer {
-                Answer::Shell => TextForm::Shell,
-                Answer::Json => TextForm::Process,
+                OutputForm::Shell => TextForm::Shell,
+                OutputForm::Json => TextForm::Process,
             },
             Self::Mcp(_) => TextForm::Blocks,
             Self::Http(_) | Self::Graph | Self::Thread(_) => TextForm::Data,
@@ -91,9 +91,9 @@ pub struct NativeCall {
 pub fn plan(
     chain: &Chain,
     params: Object,
-    origin: &Origin,
+    origin: &CallOrigin,
     config: &Config,
-    offer: Offer,
+    offer: InheritedVariables,
     timeout: Option<Duration>,
     trace: Option<&mut Vec<Value>>,
 ) -> Result<Plan, Error> {
@@ -140,8 +140,8 @@ pub fn plan(
 /// Returns the variables that the elements of `chain` set together.
 fn environment(
     chain: &Chain,
-    origin: &Origin,
-    offer: Offer,
+    origin: &CallOrigin,
+    offer: InheritedVariables,
     mut trace: Option<&mut Vec<Value>>,
 ) -> Result<Environment, Error> {
     let mut environment = Environment::of(origin, offer);
@@ -166,8 +166,8 @@ fn environment(
 fn http(
     chain: &Chain,
     params: &Object,
-    origin: &Origin,
-    offer: Offer,
+    origin: &CallOrigin,
+    offer: InheritedVariables,
     mut trace: Option<&mut Vec<Value>>,
 ) -> Result<RequestPlan, Error> {
     let environment = environment(chain, origin, offer, trace.as_deref_mut())?;
@@ -187,9 +187,9 @@ fn http(
 fn process(
     chain: &Chain,
     params: Object,
-    origin: &Origin,
+    origin: &CallOrigin,
     config: &Config,
-    offer: Offer,
+    offer: InheritedVariables,
     mut trace: Option<&mut Vec<Value>>,
 ) -> Result<ProcessPlan, Error> {
     let environment = environment(chain, origin, offer, trace.as_deref_mut())?;
@@ -226,7 +226,7 @@ fn process(
 fn templated(
     chain: &Chain,
     params: Object,
-    origin: &Origin,
+    origin: &CallOrigin,
     config: &Config,
     mut environment: Environment,
     trace: Option<&mut Vec<Value>>,
@@ -234,8 +234,8 @@ fn templated(
     let settings = Settings::merge(chain, &KEYS)?;
     let project = Path::new(&origin.spec.project);
     let system = system::root(&config.state_dir);
-    let mut places = Places::of(chain.tool(), project, &config.user_space, &system);
-    let found_in = Places::of(chain.tool(), project, &config.user_space, &system);
+    let mut places = TemplatePaths::of(chain.tool(), project, &config.user_space, &system);
+    let found_in = TemplatePaths::of(chain.tool(), project, &config.user_space, &system);
     let mut cwd = project.to_owned();
     if let Some(anchored) = &chain.anchored {
         let copy = trees::place(&config.state_dir, &anchored.tree);
@@ -284,7 +284,7 @@ fn templated(
             output_limit: config.limits.output_bytes.get(),
         },
         tag: tag(&origin.run, &origin.key, origin.attempt),
-        answer: Answer::Json,
+        answer: OutputForm::Json,
         time_set_by: "`config.timeout` of the tool, else the setting `limits.tool_timeout_seconds`",
     })
 }

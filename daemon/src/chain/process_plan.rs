@@ -8,7 +8,7 @@ use crate::process;
 
 /// Conversion of the output of a process to a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum OutputForm {
     /// Stdout is one JSON document. Any other output is returned as text.
     Json,
     /// The result of `rye/bash`.
@@ -21,7 +21,7 @@ pub struct ProcessPlan {
     pub process: process::Plan,
     /// Tag of the attempt, by which its processes are found.
     pub tag: String,
-    pub answer: Answer,
+    pub answer: OutputForm,
     /// Name of the setting that determines the timeout, for people.
     pub time_set_by: &'static str,
 }

@@ -17,15 +17,15 @@ use serde_json::{Value, json};
 use super::environment::Environment;
 use super::error::Error;
 use super::fields::{Section, malformed};
-use super::origin::Origin;
-use super::places::Places;
+use super::origin::CallOrigin;
+use super::places::TemplatePaths;
 use super::request;
 use super::rules::refuse_unread;
 use super::template::{Settings, Slots};
-use super::terminal::{Terminal, Way};
+use super::terminal::{McpTransport, Terminal};
 use super::verified::Chain;
 use crate::config::Config;
-use crate::mcp::{self, Asked, Reached};
+use crate::mcp::{self, Reached, ServerOperation};
 use crate::process;
 
 /// Runtime of tools whose server is a process.
@@ -65,17 +65,21 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Returns the transport if `element` ends a chain as a call of a server.
-pub(super) fn way(element: &Item) -> Option<Way> {
+pub(super) fn way(element: &Item) -> Option<McpTransport> {
     match element.item.id.as_str() {
-        STDIO => Some(Way::Stdio),
-        HTTP => Some(Way::Http),
-        TOOLS => Some(Way::Any),
+        STDIO => Some(McpTransport::Stdio),
+        HTTP => Some(McpTransport::Http),
+        TOOLS => Some(McpTransport::Any),
         _ => None,
     }
 }
 
 /// Returns the server that `tool` names. Its transport must be that of the tool's runtime.
-pub(super) fn of_tool(tool: &Item, way: Way, library: &Library) -> Result<Arc<Item>, Error> {
+pub(super) fn of_tool(
+    tool: &Item,
+    way: McpTransport,
+    library: &Library,
+) -> Result<Arc<Item>, Error> {
     let config = tool.metadata.config.clone().unwrap_or_default();
     let config = Section::new(tool, "config", &config, &TOOL_KEYS)?;
     let text = |key: &str| {
@@ -101,7 +105,7 @@ pub(super) fn of_tool(tool: &Item, way: Way, library: &Library) -> Result<Arc<It
     let id = ItemId::new(id)
         .map_err(|error| malformed(tool, field, &format!("names no server: {error}")))?;
     let server = server(&id, tool.space, library)?;
-    let _sound = Told::of(&server, way, tool)?;
+    let _sound = ServerSettings::of(&server, way, tool)?;
     Ok(server)
 }
 
@@ -128,7 +132,7 @@ fn server(id: &ItemId, referrer: Space, library: &Library) -> Result<Arc<Item>, 
 impl Chain {
     /// Returns the server that `params` name, if this is the tool that lists the tools of a server.
     pub fn asked_server(&self, params: &Object) -> Option<Result<ItemRef, Error>> {
-        (self.terminal == Terminal::Mcp(Way::Any)).then(|| {
+        (self.terminal == Terminal::Mcp(McpTransport::Any)).then(|| {
             let named = params.get("server").and_then(Value::as_str);
             let id = ItemId::new(named.unwrap_or_default());
             let id = id.map_err(|error| self.refuse_params(format!("`server`: {error}")))?;
@@ -142,7 +146,7 @@ impl Chain {
             return Ok(());
         };
         let server = server(&asked?.id, Space::Project, library)?;
-        Told::of(&server, Way::Any, self.tool()).map(drop)
+        ServerSettings::of(&server, McpTransport::Any, self.tool()).map(drop)
     }
 
     /// Adds the server that `params` name, if this is the tool that lists the tools of a server.
@@ -157,9 +161,9 @@ impl Chain {
 /// Plans the request to the server of `chain`.
 pub(super) fn plan(
     chain: &Chain,
-    way: Way,
+    way: McpTransport,
     params: Object,
-    origin: &Origin,
+    origin: &CallOrigin,
     config: &Config,
     environment: Environment,
 ) -> Result<mcp::Plan, Error> {
@@ -171,12 +175,12 @@ pub(super) fn plan(
         });
     };
     let asked = match way {
-        Way::Any => Asked::Tools,
-        Way::Stdio | Way::Http => {
+        McpTransport::Any => ServerOperation::Tools,
+        McpTransport::Stdio | McpTransport::Http => {
             let tool = chain.tool();
             let told = tool.metadata.config.as_ref();
             let text = |key: &str| told.and_then(|told| told.get(key)?.as_str());
-            Asked::Call {
+            ServerOperation::Call {
                 // The lookup of the tool has checked that it exists.
                 tool: text("tool_name").unwrap_or_default().to_owned(),
                 pinned: text("schema_hash").map(str::to_owned),
@@ -192,7 +196,7 @@ pub(super) fn plan(
 }
 
 /// Settings in the file of a server, checked as far as possible without starting it.
-struct Told {
+struct ServerSettings {
     /// The server as a chain of its own.
     alone: Chain,
     is_http: bool,
@@ -200,9 +204,9 @@ struct Told {
     keys: &'static [&'static str],
 }
 
-impl Told {
+impl ServerSettings {
     /// Reads the file of `server`, which `tool` uses with the transport `way`.
-    fn of(server: &Arc<Item>, way: Way, tool: &Item) -> Result<Self, Error> {
+    fn of(server: &Arc<Item>, way: McpTransport, tool: &Item) -> Result<Self, Error> {
         let config = server.metadata.config.as_ref();
         let transport = config.and_then(|config| config.get("transport")?.as_str());
         let (keys, is_http): (&[&str], _) = match transport {
@@ -213,8 +217,12 @@ impl Told {
                 return Err(malformed(server, "config.transport", problem));
             }
         };
-        if way != Way::Any && transport != Some(way.word()) {
-            let executor = if way == Way::Stdio { HTTP } else { STDIO };
+        if way != McpTransport::Any && transport != Some(way.word()) {
+            let executor = if way == McpTransport::Stdio {
+                HTTP
+            } else {
+                STDIO
+            };
             let problem = format!(
                 "is for another kind of server than `{}`, which is reached by {}: write `executor_id: {executor}`",
                 server.id(),
@@ -260,13 +268,13 @@ impl Told {
 /// Returns the command or the address of `server`, with its settings.
 fn reached(
     server: &Arc<Item>,
-    way: Way,
+    way: McpTransport,
     chain: &Chain,
-    origin: &Origin,
+    origin: &CallOrigin,
     config: &Config,
     mut environment: Environment,
 ) -> Result<mcp::Server, Error> {
-    let told = Told::of(server, way, chain.tool())?;
+    let told = ServerSettings::of(server, way, chain.tool())?;
     let settings = told.settings()?;
     let _set = environment.overlay(server)?;
     let start_timeout = settings.seconds("start_timeout")?.unwrap_or(START_TIMEOUT);
@@ -295,13 +303,13 @@ fn reached(
 fn process(
     alone: &Chain,
     settings: &Settings<'_>,
-    origin: &Origin,
+    origin: &CallOrigin,
     config: &Config,
     environment: Environment,
 ) -> Result<process::Plan, Error> {
     let project = Path::new(&origin.spec.project);
     let system = system::root(&config.state_dir);
-    let places = Places::of(alone.tool(), project, &config.user_space, &system);
+    let places = TemplatePaths::of(alone.tool(), project, &config.user_space, &system);
     let slots = Slots {
         settings,
         places: &places,

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::environment::Environment;
 use super::error::Error;
-use super::origin::Origin;
-use super::process_plan::{Answer, ProcessPlan, tag};
+use super::origin::CallOrigin;
+use super::process_plan::{OutputForm, ProcessPlan, tag};
 use super::template::seconds;
 use super::verified::Chain;
 use crate::config::Config;
@@ -28,7 +28,7 @@ pub(super) fn is(tool: &Item) -> bool {
 pub(super) fn plan(
     chain: &Chain,
     params: &Object,
-    origin: &Origin,
+    origin: &CallOrigin,
     config: &Config,
     mut environment: Environment,
 ) -> Result<ProcessPlan, Error> {
@@ -93,7 +93,7 @@ pub(super) fn plan(
             output_limit: config.limits.output_bytes.get(),
         },
         tag: tag(&origin.run, &origin.key, origin.attempt),
-        answer: Answer::Shell,
+        answer: OutputForm::Shell,
         time_set_by: "`timeout` in the params of `rye/bash`",
     })
 }

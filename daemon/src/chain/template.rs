@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::error::Error;
 use super::fields::{malformed, unknown_key};
 use super::interpreter::Interpreter;
-use super::places::Places;
+use super::places::TemplatePaths;
 use super::verified::Chain;
 
 /// Keys of `config` with the same meaning in each element of a chain that ends at a process.
@@ -145,7 +145,7 @@ impl<'c> Settings<'c> {
 /// Values that a template may name.
 pub(super) struct Slots<'a> {
     pub(super) settings: &'a Settings<'a>,
-    pub(super) places: &'a Places,
+    pub(super) places: &'a TemplatePaths,
     pub(super) interpreter: Option<&'a Interpreter>,
     pub(super) binary: Option<&'a Path>,
     /// Working directory if the chain sets none.

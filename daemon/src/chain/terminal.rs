@@ -16,7 +16,7 @@ pub enum Terminal {
     Native(native::Tool),
     Process,
     Http,
-    Mcp(Way),
+    Mcp(McpTransport),
     Graph,
     /// Thread of the directive that the parameters name.
     Thread(ThreadTool),
@@ -24,7 +24,7 @@ pub enum Terminal {
 
 /// Transport to an MCP server, as set by the runtime of the tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum McpTransport {
     /// The server is a process.
     Stdio,
     /// The server is another host.
@@ -33,7 +33,7 @@ pub enum Way {
     Any,
 }
 
-impl Way {
+impl McpTransport {
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Stdio => "stdio",

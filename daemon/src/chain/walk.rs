@@ -13,10 +13,10 @@ use super::anchor::{self, Anchored};
 use super::error::{Error, MOST_ELEMENTS};
 use super::fields::malformed;
 use super::given;
-use super::lock::{self, Cover, Held};
+use super::lock::{self, Cover, ToolLock};
 use super::rules;
 use super::server;
-use super::terminal::{EXECUTE, HTTP, STATE_GRAPH, Terminal, Way};
+use super::terminal::{EXECUTE, HTTP, McpTransport, STATE_GRAPH, Terminal};
 use super::verified::Chain;
 use crate::native;
 
@@ -133,8 +133,10 @@ fn complete(
         | Terminal::Thread(_) => None,
     };
     let server = match terminal {
-        Terminal::Mcp(way @ (Way::Stdio | Way::Http)) => Some(server::of_tool(tool, way, library)?),
-        Terminal::Mcp(Way::Any)
+        Terminal::Mcp(way @ (McpTransport::Stdio | McpTransport::Http)) => {
+            Some(server::of_tool(tool, way, library)?)
+        }
+        Terminal::Mcp(McpTransport::Any)
         | Terminal::Process
         | Terminal::Native(_)
         | Terminal::Http
@@ -144,7 +146,7 @@ fn complete(
     if let Some(trace) = trace {
         trace.verifying += since.elapsed();
         let steps = &mut trace.steps;
-        let found = lock.iter().map(Held::traced).collect::<Vec<_>>();
+        let found = lock.iter().map(ToolLock::traced).collect::<Vec<_>>();
         steps.splice(0..0, found);
         steps.push(checked);
         steps.extend(anchored.iter().flat_map(Anchored::traced));

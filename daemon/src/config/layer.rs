@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_yaml::{Mapping, Value};
 
-use super::{Args, Environment, Error, LogFormat, Origin, absolute};
+use super::{Args, Environment, Error, LogFormat, SettingOrigin, absolute};
 
 /// A setting as users know it.
 #[derive(Debug)]
@@ -342,7 +342,7 @@ impl Layer {
     /// Values of the variables: one layer for each variable that is set.
     pub(super) fn from_environment(
         environment: &Environment,
-    ) -> Result<Vec<(Origin, Self)>, Error> {
+    ) -> Result<Vec<(SettingOrigin, Self)>, Error> {
         let mut layers = Vec::new();
         for setting in &SETTINGS {
             let name = setting.variable;
@@ -350,7 +350,7 @@ impl Layer {
                 let text = text.to_str().ok_or(Error::NotText { name })?;
                 let layer = serde_yaml::from_value(setting.nested(text))
                     .map_err(|source| Error::Variable { name, source })?;
-                layers.push((Origin::Variable(name), layer));
+                layers.push((SettingOrigin::Variable(name), layer));
             }
         }
         Ok(layers)
@@ -386,12 +386,12 @@ fn pair(text: &str) -> (Value, Value) {
 /// All sources, the strongest first.
 #[derive(Debug)]
 pub(super) struct Stack {
-    layers: Vec<(Origin, Layer)>,
-    origins: Vec<(&'static str, Origin)>,
+    layers: Vec<(SettingOrigin, Layer)>,
+    origins: Vec<(&'static str, SettingOrigin)>,
 }
 
 impl Stack {
-    pub(super) fn new(layers: Vec<(Origin, Layer)>) -> Self {
+    pub(super) fn new(layers: Vec<(SettingOrigin, Layer)>) -> Self {
         Self {
             layers,
             origins: Vec::new(),
@@ -410,7 +410,7 @@ impl Stack {
             .find_map(|(origin, layer)| Some((origin.clone(), get(layer)?)));
         let (origin, value) = match found {
             Some((origin, value)) => (origin, Some(value)),
-            None => (Origin::Default, None),
+            None => (SettingOrigin::Default, None),
         };
         self.origins.push((key, origin));
         value
@@ -432,18 +432,18 @@ impl Stack {
             return Ok(Some(home.join(rest)));
         }
         let directory = match self.origin(key) {
-            Origin::File(file) => file.parent().map(Path::to_owned),
-            Origin::Flag | Origin::Variable(_) | Origin::Default => None,
+            SettingOrigin::File(file) => file.parent().map(Path::to_owned),
+            SettingOrigin::Flag | SettingOrigin::Variable(_) | SettingOrigin::Default => None,
         };
         absolute(&directory.unwrap_or_default().join(path)).map(Some)
     }
 
     /// Source of the value of `key`.
-    pub(super) fn origin(&self, key: &str) -> Origin {
+    pub(super) fn origin(&self, key: &str) -> SettingOrigin {
         self.origins
             .iter()
             .find(|(known, _)| *known == key)
-            .map_or(Origin::Default, |(_, origin)| origin.clone())
+            .map_or(SettingOrigin::Default, |(_, origin)| origin.clone())
     }
 
     /// Records that `key` is derived from `source`, whatever it was set to.
@@ -453,7 +453,7 @@ impl Stack {
         self.origins.push((key, origin));
     }
 
-    pub(super) fn into_origins(self) -> Vec<(&'static str, Origin)> {
+    pub(super) fn into_origins(self) -> Vec<(&'static str, SettingOrigin)> {
         self.origins
     }
 }

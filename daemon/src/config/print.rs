@@ -8,7 +8,7 @@ use rye_core::money::Usd;
 use serde_json::{Value, json};
 
 use super::layer::SETTINGS;
-use super::{Config, Loaded, Origin};
+use super::{Config, Loaded, SettingOrigin};
 
 impl Loaded {
     /// Settings as YAML that sets each of them again, with description, variable and source as comments.
@@ -29,7 +29,7 @@ impl Loaded {
                 .origins
                 .iter()
                 .find(|(known, _)| *known == setting.key)
-                .map_or(&Origin::Default, |(_, origin)| origin);
+                .map_or(&SettingOrigin::Default, |(_, origin)| origin);
             let value = value(&self.config, setting.key);
             let (meaning, variable) = (setting.meaning, setting.variable);
             write!(

@@ -114,7 +114,7 @@ fn every_setting_can_be_set_by_its_variable() {
         assert!(
             loaded
                 .origins
-                .contains(&(setting.key, Origin::Variable(setting.variable))),
+                .contains(&(setting.key, SettingOrigin::Variable(setting.variable))),
             "{}",
             setting.key
         );
@@ -373,7 +373,7 @@ fn empty_file_sets_nothing() {
             loaded
                 .origins
                 .iter()
-                .all(|(_, origin)| *origin == Origin::Default)
+                .all(|(_, origin)| *origin == SettingOrigin::Default)
         );
     }
 }

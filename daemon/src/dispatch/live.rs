@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::de::IgnoredAny;
 
-use crate::async_log::{Source, Voice};
-use crate::chain::Answer;
+use crate::async_log::{OutputWriter, Source};
+use crate::chain::OutputForm;
 use crate::process::Tap;
 
 /// Number of held bytes up to which each new piece triggers a check. Beyond it, a check follows each doubling.
@@ -18,8 +18,8 @@ const MOST_HELD: usize = 8 << 20;
 
 /// A process that prints.
 #[derive(Debug)]
-pub(super) struct Live {
-    voice: Arc<Voice>,
+pub(super) struct LoggedOutput {
+    voice: Arc<OutputWriter>,
     stdout: Arc<Mutex<Stdout>>,
 }
 
@@ -35,12 +35,12 @@ enum Stdout {
     },
 }
 
-impl Live {
+impl LoggedOutput {
     /// The result is read as `answer` specifies.
-    pub(super) fn new(voice: &Arc<Voice>, answer: Answer) -> Self {
+    pub(super) fn new(voice: &Arc<OutputWriter>, answer: OutputForm) -> Self {
         let stdout = match answer {
-            Answer::Shell => Stdout::Open,
-            Answer::Json => Stdout::Held {
+            OutputForm::Shell => Stdout::Open,
+            OutputForm::Json => Stdout::Held {
                 printed: 0,
                 look_at: 0,
             },
@@ -74,7 +74,7 @@ fn lock(stdout: &Mutex<Stdout>) -> MutexGuard<'_, Stdout> {
 
 impl Stdout {
     /// Receives `piece`. `kept` is the part kept of the stream up to the end of the piece.
-    fn take(&mut self, voice: &Voice, piece: &[u8], kept: &[u8]) {
+    fn take(&mut self, voice: &OutputWriter, piece: &[u8], kept: &[u8]) {
         let Self::Held { printed, look_at } = self else {
             return voice.hear(Source::Stdout, piece);
         };
@@ -92,7 +92,7 @@ impl Stdout {
         }
     }
 
-    fn end(&mut self, voice: &Voice, kept: &[u8]) {
+    fn end(&mut self, voice: &OutputWriter, kept: &[u8]) {
         if let Self::Held { .. } = self
             && serde_json::from_slice::<IgnoredAny>(kept).is_err()
         {

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use super::request::{SHORTEST_SECRET, redact};
 use super::{Unsuccessful, Work, out_of_patience};
 use crate::async_log::Source;
-use crate::mcp::{self, Answer, Asked, Caller, Ending, Plan, Reached, Sessions, Trouble};
+use crate::mcp::{
+    self, Caller, Ending, Plan, Reached, ServerAnswer, ServerOperation, Sessions, Trouble,
+};
 use crate::services::{AttemptCtx, timed_out};
 
 /// Maximum length of a blob in a result, in bytes as encoded.
@@ -59,21 +61,21 @@ pub(super) async fn call(
         .filter(|secret| secret.len() >= SHORTEST_SECRET)
         .collect();
     match asked {
-        Ok(Answer::Tools(tools)) => {
+        Ok(ServerAnswer::Tools(tools)) => {
             work.certainty = Certainty::Known;
             let tools: Vec<_> = tools.iter().map(mcp::Offered::to_json).collect();
             let mut told = json!({"server": plan.server.id.as_str(), "transport": plan.server.reached.word(), "tools": tools});
             let _found = redact(&mut told, &secrets);
             Ok(told)
         }
-        Ok(Answer::Called {
+        Ok(ServerAnswer::Called {
             mut result,
             remarks,
             is_unpinned,
         }) => {
             work.certainty = Certainty::Known;
             let _found = redact(&mut result, &secrets);
-            let Asked::Call { tool, .. } = &plan.asked else {
+            let ServerOperation::Call { tool, .. } = &plan.asked else {
                 return Ok(result);
             };
             for remark in remarks {

@@ -69,15 +69,15 @@ fn words(value: &Value) -> Option<String> {
 /// Returns the data of an ended process of `program`, or a failure that names the cause of its end. `charge` covers the
 /// captured output, and grows by the data in addition. The caller adjusts it to the data afterwards.
 pub(super) fn judge(
-    answer: chain::Answer,
+    answer: chain::OutputForm,
     program: &Path,
     exited: Exited,
     limit: &str,
     charge: &mut Charge,
 ) -> Result<Value, Box<Unsuccessful>> {
     let (document, lossy) = match answer {
-        chain::Answer::Json => json_result(&exited, charge)?,
-        chain::Answer::Shell => (None, None),
+        chain::OutputForm::Json => json_result(&exited, charge)?,
+        chain::OutputForm::Shell => (None, None),
     };
     // Their codes determine their classes, so error patterns must not classify the output.
     let own = |code, message: String| Failure::permanent(code, message).decided();
@@ -109,8 +109,8 @@ pub(super) fn judge(
     };
     let data = match (document, answer) {
         (Some(document), _) => document,
-        (None, chain::Answer::Json) => text_result(exited, charge)?,
-        (None, chain::Answer::Shell) => shell_result(exited, charge)?,
+        (None, chain::OutputForm::Json) => text_result(exited, charge)?,
+        (None, chain::OutputForm::Shell) => shell_result(exited, charge)?,
     };
     match failure {
         None => Ok(data),
@@ -377,7 +377,7 @@ mod tests {
     /// Judges a process where `memory` bytes are available in addition to the captured output. Returns the result and
     /// the memory taken.
     fn given(
-        answer: chain::Answer,
+        answer: chain::OutputForm,
         exited: Exited,
         memory: usize,
     ) -> (Result<Value, Failure>, usize) {
@@ -391,7 +391,9 @@ mod tests {
     fn text_before_json_document_makes_result_text() {
         let result = |stdout: &str| {
             let exited = exited(stdout.as_bytes(), b"beside");
-            given(chain::Answer::Json, exited, usize::MAX).0.unwrap()
+            given(chain::OutputForm::Json, exited, usize::MAX)
+                .0
+                .unwrap()
         };
         assert_eq!(result("\n{\"n\": 1}\n"), json!({"n": 1}));
         assert_eq!(
@@ -404,7 +406,9 @@ mod tests {
     fn lone_surrogates_and_invalid_utf8_are_replaced_in_document() {
         let result = |stdout: &[u8]| {
             let exited = exited(stdout, b"");
-            given(chain::Answer::Json, exited, usize::MAX).0.unwrap()
+            given(chain::OutputForm::Json, exited, usize::MAX)
+                .0
+                .unwrap()
         };
         let expected = json!({"name": "caf\u{fffd}"});
         for stdout in [
@@ -433,7 +437,7 @@ mod tests {
             b"\"one long text",
             b"{}\n\n",
         ] {
-            let failed = cut(stdout, chain::Answer::Json).unwrap_err();
+            let failed = cut(stdout, chain::OutputForm::Json).unwrap_err();
             assert_eq!(failed.failure.code, "result_refused");
             let message = failed.failure.message;
             assert!(
@@ -451,7 +455,7 @@ mod tests {
             b"\"a\" b",
         ];
         for stdout in texts {
-            let Ok(data) = cut(stdout, chain::Answer::Json) else {
+            let Ok(data) = cut(stdout, chain::OutputForm::Json) else {
                 panic!("{stdout:?} is a text");
             };
             assert_eq!(
@@ -459,7 +463,7 @@ mod tests {
                 (&json!(true), &json!(99))
             );
         }
-        let Ok(data) = cut(b"[1, 2", chain::Answer::Shell) else {
+        let Ok(data) = cut(b"[1, 2", chain::OutputForm::Shell) else {
             panic!("a shell prints text");
         };
         assert_eq!(
@@ -480,8 +484,8 @@ mod tests {
         let text = vec![0; 100_000];
         let bytes = vec![0xff; 100_000];
         for (answer, most) in [
-            (chain::Answer::Shell, 300_000),
-            (chain::Answer::Json, 600_000),
+            (chain::OutputForm::Shell, 300_000),
+            (chain::OutputForm::Json, 600_000),
         ] {
             assert_eq!(full(answer, &text, 0), (Ok(()), 0));
             assert_eq!(full(answer, &bytes, most - 1).0, refused);
@@ -489,10 +493,10 @@ mod tests {
         }
         let nulls = format!("[{}null]", "null,".repeat(10_000));
         assert_eq!(
-            full(chain::Answer::Json, nulls.as_bytes(), 720_000).0,
+            full(chain::OutputForm::Json, nulls.as_bytes(), 720_000).0,
             refused
         );
-        let (given, taken) = full(chain::Answer::Json, nulls.as_bytes(), usize::MAX);
+        let (given, taken) = full(chain::OutputForm::Json, nulls.as_bytes(), usize::MAX);
         assert!(given.is_ok() && taken >= 720_000, "{taken}");
     }
 

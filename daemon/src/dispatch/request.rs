@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use super::{Unsuccessful, Work};
 use crate::chain::{Backoff, RequestPlan};
-use crate::http::{self, Answer, Client, Patience, Request, Url};
+use crate::http::{self, Client, HttpResponse, Patience, Request, Url};
 use crate::services::{AttemptCtx, timed_out};
 use rye_host::task;
 
@@ -189,7 +189,12 @@ fn request(
 
 /// Target of a redirect to the same origin, and true if the body is sent again. Returns `None` for other answers, and
 /// for an at-most-once request that would be sent again.
-fn followed(plan: &RequestPlan, answer: &Answer, method: &str, from: &Url) -> Option<(Url, bool)> {
+fn followed(
+    plan: &RequestPlan,
+    answer: &HttpResponse,
+    method: &str,
+    from: &Url,
+) -> Option<(Url, bool)> {
     let keeps_body = match (answer.status(), method) {
         (307 | 308, method) if plan.at_most_once && !matches!(method, "GET" | "HEAD") => {
             return None;
@@ -203,7 +208,7 @@ fn followed(plan: &RequestPlan, answer: &Answer, method: &str, from: &Url) -> Op
     (is_plain && to.origin() == from.origin()).then_some((to, keeps_body))
 }
 
-async fn whole(answer: Answer) -> Result<Answered, http::Failure> {
+async fn whole(answer: HttpResponse) -> Result<Answered, http::Failure> {
     let status = answer.status();
     let headers = answer.headers();
     let body = answer.whole(MOST_BODY).await?;

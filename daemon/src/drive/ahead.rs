@@ -14,9 +14,9 @@ use super::Job;
 const MOST: usize = 64;
 
 /// Calls that were looked up before the machine offered them, in the expected order.
-pub(super) struct Ahead<P>(VecDeque<(Call, Job<P>)>);
+pub(super) struct Lookahead<P>(VecDeque<(Call, Job<P>)>);
 
-impl<P> Ahead<P> {
+impl<P> Lookahead<P> {
     pub(super) const fn new() -> Self {
         Self(VecDeque::new())
     }
@@ -75,14 +75,14 @@ mod tests {
         Call::new(Slot::Part(number), item, params, Timestamp::default())
     }
 
-    fn ahead(numbers: [u32; 3]) -> Ahead<u32> {
+    fn ahead(numbers: [u32; 3]) -> Lookahead<u32> {
         let job = |number| Job::Begin {
             plan: number,
             child: None,
             creates: Vec::new(),
             hashes: InputHashes::default(),
         };
-        let mut ahead = Ahead::new();
+        let mut ahead = Lookahead::new();
         ahead.extend(
             numbers
                 .map(|number| (part(number), job(number)))

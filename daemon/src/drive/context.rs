@@ -6,8 +6,8 @@ use rye_core::id::RunId;
 use rye_core::machine::Call;
 use rye_core::model::{Run, Spec};
 
-use crate::async_log::{Log, Voice};
-use crate::chain::Origin;
+use crate::async_log::{Log, OutputWriter};
+use crate::chain::CallOrigin;
 use crate::projects::Project;
 use crate::services::{AttemptCtx, Ended, Order, Prepared, Services, TraceMode};
 use crate::stop::Stop;
@@ -52,7 +52,7 @@ impl RunContext {
 
     fn order(&self, call: &Call, trace: TraceMode) -> Order {
         Order {
-            origin: Origin {
+            origin: CallOrigin {
                 run: self.run.clone(),
                 spec: Arc::clone(&self.spec),
                 attempt: call.attempt,
@@ -85,7 +85,7 @@ impl RunContext {
             node: call.node.clone(),
             key: call.key.clone(),
             effect: call.effect,
-            voice: Arc::new(Voice::new(Arc::clone(&self.log), gate, heading)),
+            voice: Arc::new(OutputWriter::new(Arc::clone(&self.log), gate, heading)),
             stop: stop.clone(),
             span: tracing::Span::current(),
             services: Arc::clone(&self.services),

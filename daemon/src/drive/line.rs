@@ -13,20 +13,20 @@ use rye_core::state::Refused;
 
 use super::plan::Plan;
 use super::{Drive, Kind};
-use rye_journal::{Change, Committed, Place};
+use rye_journal::{BudgetSlot, Change, Committed};
 
 /// Waiting time after which a warning is recorded.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The run's position in the budget queue, and the call that waits.
 #[derive(Debug, Default)]
-pub(super) struct Line {
-    pub(super) place: Option<Place>,
-    waiting: Option<Waiting>,
+pub(super) struct BudgetWait {
+    pub(super) place: Option<BudgetSlot>,
+    waiting: Option<WaitingCall>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingCall {
     slot: Slot,
     since: Uptime,
     /// Missing budget, for people.
@@ -37,7 +37,7 @@ struct Waiting {
     told: bool,
 }
 
-impl Line {
+impl BudgetWait {
     /// True if a call waits that may not retry yet.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| !waiting.called)
@@ -63,7 +63,7 @@ impl Line {
         }
         let waiting = self.waiting.take().filter(|waiting| waiting.slot == slot);
         let (since, told) = waiting.map_or((now, false), |before| (before.since, before.told));
-        self.waiting = Some(Waiting {
+        self.waiting = Some(WaitingCall {
             slot,
             since,
             lacks: refused.to_string(),
@@ -168,10 +168,10 @@ impl<K: Kind> Drive<'_, K> {
 mod tests {
     use rye_core::clock::Timestamp;
     use rye_core::id::{ItemId, ItemRef, RunId};
-    use rye_core::ledger::{AccountId, Denied, Lacking, Shortfall};
+    use rye_core::ledger::{AccountId, Denied, LimitId, Shortfall};
     use rye_core::model::{Object, RunEvent};
     use rye_core::money::Usd;
-    use rye_core::state::Why;
+    use rye_core::state::RefusalReason;
 
     use super::*;
 
@@ -189,9 +189,9 @@ mod tests {
         Refused {
             change: 0,
             run: run.clone(),
-            why: Why::Budget(Denied::Short(Shortfall {
+            why: RefusalReason::Budget(Denied::Short(Shortfall {
                 asked: Usd::parse("0.5").unwrap(),
-                lacking: Lacking::Account(AccountId(run)),
+                lacking: LimitId::Account(AccountId(run)),
                 limit: Usd::parse("1").unwrap(),
                 used: Usd::parse("0.75").unwrap(),
                 wait: true,
@@ -203,7 +203,7 @@ mod tests {
     fn long_budget_wait_warns_once() {
         let begin = Uptime::default();
         let due = begin.plus(PATIENCE);
-        let mut line = Line::default();
+        let mut line = BudgetWait::default();
         line.stand(Slot::Main, begin, &refused());
         assert_eq!(line.say(&call(), begin), (Some(due), None));
         // A second refusal does not restart the waiting time.
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn waiting_call_is_blocked_until_woken() {
-        let mut line = Line::default();
+        let mut line = BudgetWait::default();
         assert!(!line.holds_up(&call()));
         line.stand(Slot::Main, Uptime::default(), &refused());
         assert!(line.holds_up(&call()));
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn second_refused_call_lets_both_retry() {
-        let mut line = Line::default();
+        let mut line = BudgetWait::default();
         line.stand(Slot::Part(3), Uptime::default(), &refused());
         line.stand(Slot::Part(1), Uptime::default(), &refused());
         assert!(!line.is_for(Slot::Part(3)) && !line.is_for(Slot::Part(1)));

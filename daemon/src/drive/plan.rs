@@ -7,7 +7,7 @@ use rye_core::clock::{Tick, Uptime};
 use rye_core::id::RunId;
 use rye_core::machine::{Call, CallOutcome, Machine, Move};
 use rye_core::model::{Effect, Event, Failure, Slot};
-use rye_core::state::{Refused, Why};
+use rye_core::state::{RefusalReason, Refused};
 
 use super::{Drive, Job, Kind, Query};
 use rye_host::task;
@@ -159,21 +159,23 @@ async fn apart<M: Clone + Send + 'static, T: Send + 'static>(
 /// a refusal: budget, the limit of children of the parent, the limits of live runs, or an invalid record.
 fn without_child(refused: &Refused) -> Option<CallOutcome> {
     let (code, retryable) = match &refused.why {
-        Why::Budget(_) => ("hierarchical_budget_exceeded", false),
-        Why::SpawnsUsedUp(_) => ("spawns_exceeded", false),
-        Why::TooManyChildren(_) => ("too_many_children", false),
-        Why::TreeFull(_) | Why::ThreadsFull(_) | Why::MemoryFull(_) => ("resource_exhausted", true),
+        RefusalReason::Budget(_) => ("hierarchical_budget_exceeded", false),
+        RefusalReason::SpawnsUsedUp(_) => ("spawns_exceeded", false),
+        RefusalReason::TooManyChildren(_) => ("too_many_children", false),
+        RefusalReason::TreeFull(_)
+        | RefusalReason::ThreadsFull(_)
+        | RefusalReason::MemoryFull(_) => ("resource_exhausted", true),
         // The same child run would be refused again.
-        Why::Illegal(_) | Why::Gone(_) => ("internal", false),
-        Why::NotLive
-        | Why::Exists
-        | Why::KeyTaken(_)
-        | Why::Full
-        | Why::Stopping(_)
-        | Why::Live
-        | Why::Unsealed
-        | Why::Named(_)
-        | Why::Stale => return None,
+        RefusalReason::Illegal(_) | RefusalReason::Gone(_) => ("internal", false),
+        RefusalReason::NotLive
+        | RefusalReason::Exists
+        | RefusalReason::KeyTaken(_)
+        | RefusalReason::Full
+        | RefusalReason::Stopping(_)
+        | RefusalReason::Live
+        | RefusalReason::Unsealed
+        | RefusalReason::Named(_)
+        | RefusalReason::Stale => return None,
     };
     let failure = Failure {
         retryable,

@@ -13,7 +13,7 @@ use crate::services::Ended;
 use crate::stop::DriverExit;
 
 /// Shortage that suspends a run.
-pub(super) enum Lack {
+pub(super) enum Shortage {
     /// Disk space.
     Space(rye_journal::Error),
     /// A resource without which nothing begins.
@@ -21,7 +21,7 @@ pub(super) enum Lack {
 }
 
 /// Reason why the driver does not continue.
-pub(super) enum Live {
+pub(super) enum LoopExit {
     /// The run has ended, was suspended, or was left in flight.
     Left(DriverExit),
     /// An action cannot begin on this host now.
@@ -51,14 +51,14 @@ impl<K: Kind> Drive<'_, K> {
     /// in the record, and is recovered like one that a crash interrupted.
     pub(super) async fn wait_for(
         &mut self,
-        lack: &Lack,
+        lack: &Shortage,
     ) -> Result<Option<DriverExit>, rye_journal::Error> {
         let code = match lack {
-            Lack::Space(error) => {
+            Shortage::Space(error) => {
                 tracing::warn!(error = %with_sources(error), "there is no space to write: the run is suspended");
                 None
             }
-            Lack::Host(lack) => {
+            Shortage::Host(lack) => {
                 tracing::warn!(
                     lack = lack.code(),
                     "nothing can begin on this host: the run is suspended"
@@ -74,8 +74,8 @@ impl<K: Kind> Drive<'_, K> {
         loop {
             let clock = Arc::clone(&self.services.clock);
             let pauses = match lack {
-                Lack::Space(_) => &mut self.pauses,
-                Lack::Host(_) => &mut self.tries,
+                Shortage::Space(_) => &mut self.pauses,
+                Shortage::Host(_) => &mut self.tries,
             };
             let passed = pauses.pass(&self.services.journal, &*clock, self.stop);
             let left = passed.await?;

@@ -9,7 +9,7 @@ use std::time::Instant;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::id::RunId;
-use rye_host::fail_point::{self, Place};
+use rye_host::fail_point::{self, FailPlace};
 use rye_journal::{ExportSource, Faults, Signer};
 
 use super::slots::Slots;
@@ -45,7 +45,7 @@ pub(super) struct Writes<'a> {
 }
 
 impl Writes<'_> {
-    pub(super) fn reach(&self, place: Place) -> io::Result<()> {
+    pub(super) fn reach(&self, place: FailPlace) -> io::Result<()> {
         fail_point::reach(place);
         self.faults.before_write(self.files)
     }

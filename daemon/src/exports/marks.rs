@@ -65,7 +65,7 @@ struct Stored {
 }
 
 #[derive(Debug)]
-pub(super) struct Marks {
+pub(super) struct Checkpoints {
     dir: PathBuf,
     newest: Mark,
     before: Mark,
@@ -73,7 +73,7 @@ pub(super) struct Marks {
     settling: (Mark, Instant),
 }
 
-impl Marks {
+impl Checkpoints {
     /// Reads the checkpoints in the state directory `dir`. Blocks.
     pub(super) fn open(dir: &Path) -> Self {
         let path = dir.join(NAME);
@@ -148,12 +148,12 @@ mod tests {
     #[test]
     fn newest_checkpoint_reads_back_with_late_projects() {
         let dir = tempfile::tempdir().unwrap();
-        let mut marks = Marks::open(dir.path());
+        let mut marks = Checkpoints::open(dir.path());
         assert_eq!(*marks.newest(), Mark::default());
         let behind = BTreeMap::from([("/p".to_owned(), Lsn(3))]);
         let written = Mark { behind, ..mark(9) };
         marks.write(written.clone()).unwrap();
-        let read = Marks::open(dir.path());
+        let read = Checkpoints::open(dir.path());
         assert_eq!(*read.newest(), written);
         assert_eq!(written.of("/p"), Lsn(3));
         assert_eq!(written.of("/q"), Lsn(9));
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn boot_begins_at_settled_checkpoint() {
         let dir = tempfile::tempdir().unwrap();
-        let mut marks = Marks::open(dir.path());
+        let mut marks = Checkpoints::open(dir.path());
         let begun = Instant::now();
         // Frequent checkpoints do not prevent each other from settling.
         for second in 1..=130 {
@@ -171,22 +171,22 @@ mod tests {
             marks.write_at(mark(second), at).unwrap();
         }
         reboot(dir.path());
-        let settled = Marks::open(dir.path()).newest().lsn;
+        let settled = Checkpoints::open(dir.path()).newest().lsn;
         assert!((Lsn(1)..=Lsn(70)).contains(&settled), "{settled:?}");
     }
 
     #[test]
     fn boot_without_settled_checkpoint_begins_at_zero() {
         let dir = tempfile::tempdir().unwrap();
-        Marks::open(dir.path()).write(mark(5)).unwrap();
+        Checkpoints::open(dir.path()).write(mark(5)).unwrap();
         reboot(dir.path());
-        assert_eq!(Marks::open(dir.path()).newest().lsn, Lsn(0));
+        assert_eq!(Checkpoints::open(dir.path()).newest().lsn, Lsn(0));
     }
 
     #[test]
     fn damaged_file_counts_as_nothing_written() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(NAME), "{\"lsn\":").unwrap();
-        assert_eq!(*Marks::open(dir.path()).newest(), Mark::default());
+        assert_eq!(*Checkpoints::open(dir.path()).newest(), Mark::default());
     }
 }

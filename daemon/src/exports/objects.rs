@@ -17,7 +17,7 @@ use rye_core::id::RunId;
 use super::common::{Change, Stale, Trouble, Writes};
 use crate::object::run_objects::{self, Row, Rows};
 use crate::object::{OBJECTS, REFS};
-use rye_host::fail_point::Place;
+use rye_host::fail_point::FailPlace;
 use rye_host::safe_path::{Dir, Draft};
 
 /// Bytes of pending objects that trigger an append before the run is suspended or ended.
@@ -92,7 +92,7 @@ impl Objects {
             if name.is_ok_and(|name| self.names.contains(&name)) {
                 continue;
             }
-            writes.reach(Place::ExportObjects)?;
+            writes.reach(FailPlace::ExportObjects)?;
             run_objects::write(&mut out, &object)?;
             change.written = true;
         }
@@ -172,7 +172,7 @@ pub(super) fn put_ref(
     writes: &Writes<'_>,
 ) -> io::Result<()> {
     let refs = root.make(&Path::new(OBJECTS).join(REFS))?;
-    writes.reach(Place::ExportRef)?;
+    writes.reach(FailPlace::ExportRef)?;
     refs.replace(&format!("{run}.json"), pointer)
 }
 

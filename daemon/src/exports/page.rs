@@ -81,7 +81,7 @@ fn outline(spec: &Spec) -> Vec<Outline> {
 
 /// State of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum VisitState {
     Pending,
     Running,
     Done,
@@ -90,7 +90,7 @@ enum Standing {
     Interrupted,
 }
 
-impl Standing {
+impl VisitState {
     const fn icon(self) -> &'static str {
         match self {
             Self::Pending => "⏳",
@@ -107,7 +107,7 @@ impl Standing {
 struct Row {
     name: String,
     action: String,
-    standing: Standing,
+    standing: VisitState,
     visits: u32,
     elapsed_ms: Option<u64>,
     details: Vec<String>,
@@ -174,7 +174,7 @@ impl Page {
             self.rows.push(Row {
                 name: name.to_owned(),
                 action: String::new(),
-                standing: Standing::Pending,
+                standing: VisitState::Pending,
                 visits: 0,
                 elapsed_ms: None,
                 details: Vec::new(),
@@ -203,7 +203,7 @@ impl Page {
         if let Event::Run(RunEvent::StepStarted(started)) = event {
             self.step = started.step;
             let row = self.row(&started.node);
-            row.standing = Standing::Running;
+            row.standing = VisitState::Running;
             row.elapsed_ms = None;
             let items = started.items.map(|items| format!("{items} items"));
             let child = started.child.as_ref();
@@ -218,9 +218,9 @@ impl Page {
                 row.details.retain(|detail| detail.starts_with("run "));
             }
             row.standing = if completed.status == StepStatus::Error {
-                Standing::Failed
+                VisitState::Failed
             } else {
-                Standing::Done
+                VisitState::Done
             };
             row.visits += 1;
             row.elapsed_ms = Some(completed.elapsed_ms);
@@ -234,15 +234,15 @@ impl Page {
         if let Event::Graph(GraphEvent::StepWaiting(waiting)) = event {
             self.step = waiting.step;
             let row = self.row(&waiting.node);
-            row.standing = Standing::Running;
+            row.standing = VisitState::Running;
             row.elapsed_ms = None;
             row.details.clear();
         }
         if let Event::Graph(GraphEvent::StepFailed(failed)) = event {
-            self.row(&failed.node).standing = Standing::Failed;
+            self.row(&failed.node).standing = VisitState::Failed;
         }
         if let Event::Graph(GraphEvent::RetryScheduled(retry)) = event {
-            self.row(&retry.node).standing = Standing::Running;
+            self.row(&retry.node).standing = VisitState::Running;
         }
     }
 
@@ -253,8 +253,8 @@ impl Page {
             // The step in flight was not completed.
             self.step = self.steps;
             for row in &mut self.rows {
-                if row.standing == Standing::Running {
-                    row.standing = Standing::Interrupted;
+                if row.standing == VisitState::Running {
+                    row.standing = VisitState::Interrupted;
                     row.visits += 1;
                 }
             }

@@ -35,7 +35,7 @@ pub(super) struct Queue {
 struct Content {
     runs: HashMap<RunId, Dirty>,
     /// Runs without a turn in progress, by due time.
-    order: BTreeMap<Place, RunId>,
+    order: BTreeMap<DueKey, RunId>,
     number: u64,
     /// Range in which cleared runs changed.
     forgotten: Option<Range>,
@@ -51,7 +51,7 @@ struct Content {
 }
 
 /// Due time of a run, and a number that makes the key unique.
-type Place = (Instant, u64);
+type DueKey = (Instant, u64);
 
 #[derive(Debug)]
 struct Dirty {
@@ -60,7 +60,7 @@ struct Dirty {
     /// Last position that is not written.
     upto: Lsn,
     /// `None` during its turn.
-    place: Option<Place>,
+    place: Option<DueKey>,
     failures: u32,
     /// Item of the run, if the run was removed.
     removed: Option<Name>,

@@ -11,7 +11,7 @@ use rye_core::id::RunId;
 use super::common::Writes;
 use crate::object::run_objects;
 use crate::object::{OBJECTS, REFS};
-use rye_host::fail_point::Place;
+use rye_host::fail_point::FailPlace;
 use rye_host::safe_path::{Dir, EntryKind};
 use rye_journal::THREADS;
 
@@ -20,7 +20,7 @@ const MAX_FILES: usize = 1000;
 
 /// Removes the files of `run`, whose item is `item`, below `root`. Missing files are not an error. Blocks.
 pub(super) fn remove(root: &Dir, run: &RunId, item: &str, writes: &Writes<'_>) -> io::Result<()> {
-    writes.reach(Place::ExportRemoval)?;
+    writes.reach(FailPlace::ExportRemoval)?;
     if let Some(threads) = enter(root, Path::new(THREADS))? {
         if let Some(files) = enter(&threads, Path::new(run.as_str()))? {
             let (entries, _) = files.entries(MAX_FILES)?;
@@ -42,7 +42,7 @@ pub(super) fn remove(root: &Dir, run: &RunId, item: &str, writes: &Writes<'_>) -
     ];
     for (directory, name) in files {
         if let Some(directory) = enter(root, &directory)? {
-            writes.reach(Place::ExportRemoval)?;
+            writes.reach(FailPlace::ExportRemoval)?;
             directory.remove(name)?;
         }
     }

@@ -20,7 +20,7 @@ use super::made::{Made, Outlines};
 use super::objects::{self, Objects};
 use super::transcript::{self, Transcript};
 use super::{render, thread_state};
-use rye_host::fail_point::Place;
+use rye_host::fail_point::FailPlace;
 use rye_host::safe_path::{Dir, Found};
 use rye_journal::{ExportSource, FoundRun, Money, PublishedRun, Signer, THREADS};
 
@@ -263,13 +263,13 @@ impl RunFiles {
             None => self.pages(context.root, state_page.is_some())?,
         };
         let name = format!("{}.md", self.run);
-        context.writes.reach(Place::ExportPage)?;
+        context.writes.reach(FailPlace::ExportPage)?;
         if let Some((dir, page)) = pages.state.as_ref().zip(state_page) {
             let page = context.signer.sign_text(page, run.updated_at);
             self.put(dir, context, &name, page.as_bytes())?;
         }
         let page = context.signer.sign_text(page, at);
-        context.writes.reach(Place::ExportPage)?;
+        context.writes.reach(FailPlace::ExportPage)?;
         self.put(&pages.page, context, &name, page.as_bytes())?;
         open.pages = Some(pages);
         Ok(())
@@ -333,7 +333,7 @@ impl RunFiles {
         let signed = context.signer.sign_json(object, run.updated_at);
         let mut text = serde_json::to_vec_pretty(&signed).expect("a JSON object is plain data");
         text.push(b'\n');
-        context.writes.reach(Place::ExportRecord)?;
+        context.writes.reach(FailPlace::ExportRecord)?;
         self.put(&open.dir, context, name, &text)
     }
 

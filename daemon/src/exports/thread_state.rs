@@ -2,7 +2,7 @@
 //! while it is suspended at a limit.
 
 use rye_core::ledger::Cost;
-use rye_core::model::thread::{At, State};
+use rye_core::model::thread::{At, ThreadState};
 use rye_core::model::{Object, Raisable, Run, SuspendReason};
 use rye_core::money::Usd;
 use serde_json::{Value, json};
@@ -101,7 +101,7 @@ impl Proposal {
 
 /// Usage of the run and its descendants. Turns, tokens and time are those of the thread itself, to which its limits
 /// apply.
-fn used(run: &Run, thread: &State, cost: &Cost) -> Object {
+fn used(run: &Run, thread: &ThreadState, cost: &Cost) -> Object {
     let mut used = cost.figures();
     let own = [
         ("turns", json!(thread.used.turns)),
@@ -115,7 +115,7 @@ fn used(run: &Run, thread: &State, cost: &Cost) -> Object {
 }
 
 /// Limits in force; the limit of spending is that of its account.
-fn limits(run: &Run, thread: &State, spend: Option<Usd>) -> Value {
+fn limits(run: &Run, thread: &ThreadState, spend: Option<Usd>) -> Value {
     let limits = &thread.limits;
     let fields = [
         ("turns", json!(limits.turns)),

@@ -10,7 +10,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 use super::common::{Change, Writes};
-use rye_host::fail_point::Place;
+use rye_host::fail_point::FailPlace;
 use rye_host::safe_path::{Dir, Draft, Found};
 
 pub(super) const NAME: &str = "transcript.jsonl";
@@ -69,7 +69,7 @@ impl Transcript {
             (rest, end) = (lines, at);
         }
         if !rest.is_empty() {
-            writes.reach(Place::ExportLines)?;
+            writes.reach(FailPlace::ExportLines)?;
             self.file.write_all_at(rest, end)?;
             self.found.bytes = end + length(rest);
             change.written = true;
@@ -110,7 +110,7 @@ impl Transcript {
         }
         let name = aside(dir)?;
         dir.rename(NAME, &name)?;
-        writes.reach(Place::ExportAside)?;
+        writes.reach(FailPlace::ExportAside)?;
         let new = new.rename(NAME)?;
         tracing::warn!(
             file = name,

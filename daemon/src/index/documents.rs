@@ -8,7 +8,7 @@ use rye_core::clock::Uptime;
 use rye_core::id::ItemRef;
 use rye_core::search::{DocId, Field, Index};
 use rye_item::library::Document;
-use rye_item::spaces::{Place, Stamp};
+use rye_item::spaces::{ItemLocation, Stamp};
 use rye_item::{Library, Space};
 
 /// Retention of an unused index.
@@ -31,7 +31,7 @@ pub(super) struct Known {
     pub(super) space: Space,
     pub(super) path: PathBuf,
     /// Location of the file; `None` for an item that is part of this program.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<ItemLocation>,
     pub(super) title: Option<String>,
     pub(super) description: Option<String>,
     /// Precedence among several files of one item.
@@ -104,7 +104,7 @@ impl Documents {
             .any(|(path, stamp)| Stamp::at(path) != *stamp)
     }
 
-    fn update(&mut self, library: &Library, place: Place, path: &PathBuf, stamp: Stamp) {
+    fn update(&mut self, library: &Library, place: ItemLocation, path: &PathBuf, stamp: Stamp) {
         match self.files.get(path) {
             Some((known, _)) if *known == stamp => return,
             Some((_, Some(doc))) => {
@@ -118,7 +118,7 @@ impl Documents {
         self.files.insert(path.clone(), (stamp, doc));
     }
 
-    fn add(&mut self, document: Document, place: Option<Place>) -> DocId {
+    fn add(&mut self, document: Document, place: Option<ItemLocation>) -> DocId {
         let Document {
             item,
             space,

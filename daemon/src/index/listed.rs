@@ -14,7 +14,7 @@ use super::{Caller, Error};
 
 /// Filter of a listing.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct ItemFilter {
     kind: Option<ItemKind>,
     ids: Option<GlobMatcher>,
     space: Option<Space>,
@@ -23,7 +23,7 @@ pub struct Wanted {
     most: usize,
 }
 
-impl Wanted {
+impl ItemFilter {
     /// Filters at most `most` items by type, id pattern and space; an empty text matches all. `after` is the page token
     /// of the previous answer.
     pub fn new(
@@ -69,7 +69,7 @@ impl Wanted {
 /// one.
 pub fn list(
     library: &Library,
-    wanted: &Wanted,
+    wanted: &ItemFilter,
     caller: &Caller<'_>,
 ) -> (Vec<Entry>, Option<ItemRef>) {
     let mut seen = library

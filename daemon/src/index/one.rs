@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use super::copy::copy;
 use super::query::kind;
-use super::{Asked, Caller, Error, TRIED, space};
+use super::{Caller, Error, FetchRequest, TRIED, space};
 
 /// Returns the verified item `id`, and copies it if requested.
 pub(super) fn fetch(
     library: &Library,
     id: &str,
-    asked: &Asked,
+    asked: &FetchRequest,
     caller: &Caller<'_>,
 ) -> Result<Value, Error> {
     let source = asked.source.as_deref().map(|word| space("source", word));
@@ -41,7 +41,7 @@ pub(super) fn fetch(
 fn named(
     library: &Library,
     id: &str,
-    asked: &Asked,
+    asked: &FetchRequest,
     source: Option<Space>,
     caller: &Caller<'_>,
 ) -> Result<Arc<Item>, Error> {

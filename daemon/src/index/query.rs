@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use itertools::Itertools as _;
 use rye_core::capability::Primary;
 use rye_core::id::{ItemId, ItemKind, ItemRef};
-use rye_core::search::{Hit, Query};
+use rye_core::search::{Hit, SearchQuery};
 use rye_item::{Library, Space};
 use serde_json::{Map, Value, json};
 
@@ -20,9 +20,9 @@ const MOST_RESULTS: usize = 100;
 const PREVIEW: usize = 200;
 
 /// A parsed query.
-pub(super) struct Asked<'a> {
+pub(super) struct SearchRequest<'a> {
     text: &'a str,
-    query: Query,
+    query: SearchQuery,
     scope: Option<&'a str>,
     within: Scope,
     source: Option<Space>,
@@ -36,8 +36,8 @@ struct Scope {
     folder: Option<ItemId>,
 }
 
-impl<'a> Asked<'a> {
-    pub(super) fn read(text: &'a str, asked: &'a super::Asked) -> Result<Self, Error> {
+impl<'a> SearchRequest<'a> {
+    pub(super) fn read(text: &'a str, asked: &'a super::FetchRequest) -> Result<Self, Error> {
         let scope = asked.scope.as_deref().filter(|scope| !scope.is_empty());
         let kind = asked.item_type.as_deref().map(kind).transpose()?;
         let within = match scope {
@@ -57,7 +57,7 @@ impl<'a> Asked<'a> {
         };
         Ok(Self {
             text,
-            query: Query::parse(text)?,
+            query: SearchQuery::parse(text)?,
             scope,
             within,
             source,

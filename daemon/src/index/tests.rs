@@ -36,7 +36,7 @@ pub(crate) fn project() -> (TempDir, SecretKey, Library) {
 }
 
 /// A project and a user with a key.
-struct Stage {
+struct IndexFixture {
     root: TempDir,
     key: SecretKey,
     library: Library,
@@ -45,7 +45,7 @@ struct Stage {
     up: Uptime,
 }
 
-impl Stage {
+impl IndexFixture {
     fn new() -> Self {
         let (root, key, library) = project();
         Self {
@@ -101,7 +101,7 @@ impl Stage {
             random: 7,
         };
         self.search
-            .fetch(&self.library, &Asked::read(params)?, &caller)
+            .fetch(&self.library, &FetchRequest::read(params)?, &caller)
     }
 
     fn ok(&self, params: Value) -> Value {
@@ -139,7 +139,7 @@ fn layer(patterns: &[&str]) -> Layer {
 
 #[test]
 fn item_is_fetched_by_id_with_source() {
-    let stage = Stage::new();
+    let stage = IndexFixture::new();
     let path = stage.tool("project", "t/mail", "Send mail");
     stage.tool("home", "t/mail", "Send mail, for everybody");
     let told = stage.ok(json!({"item_id": "t/mail"}));
@@ -175,7 +175,7 @@ fn item_is_fetched_by_id_with_source() {
 
 #[test]
 fn failed_fetch_reports_reason() {
-    let stage = Stage::new();
+    let stage = IndexFixture::new();
     let path = stage.tool("project", "t/x", "x");
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("description", "x-description")).unwrap();
@@ -251,7 +251,7 @@ fn failed_fetch_reports_reason() {
 
 #[test]
 fn forbidden_item_is_indistinguishable_from_missing() {
-    let mut stage = Stage::new();
+    let mut stage = IndexFixture::new();
     stage.tool("project", "open/mail", "Send mail");
     stage.tool("project", "secret/mail", "Send mail in secret");
     stage.knowledge("secret/plan", "Plan", "All about mail");
@@ -279,7 +279,7 @@ fn forbidden_item_is_indistinguishable_from_missing() {
 
 #[test]
 fn query_matches_words_scopes_spaces_and_pages() {
-    let stage = Stage::new();
+    let stage = IndexFixture::new();
     stage.tool("project", "team/send", "Send mail over SMTP");
     stage.tool("project", "team-b/send", "Send a pigeon with mail");
     stage.tool("home", "own/send", "Send mail, my way");
@@ -336,7 +336,7 @@ fn query_matches_words_scopes_spaces_and_pages() {
 
 #[test]
 fn unverified_item_shows_no_text() {
-    let stage = Stage::new();
+    let stage = IndexFixture::new();
     stage.put(
         "project",
         "knowledge/t/trap.md",
@@ -352,7 +352,7 @@ fn unverified_item_shows_no_text() {
 
 #[test]
 fn result_lists_shadowed_and_shadowing_items() {
-    let stage = Stage::new();
+    let stage = IndexFixture::new();
     stage.tool("project", "t/x", "Zebra one");
     stage.tool("home", "t/x", "Zebra two");
     let told = stage.ok(json!({"query": "zebra"}));
@@ -371,8 +371,8 @@ fn result_lists_shadowed_and_shadowing_items() {
 
 #[test]
 fn new_files_are_found_immediately_and_changes_within_two_seconds() {
-    let mut stage = Stage::new();
-    let count = |stage: &Stage, word: &str| stage.find(json!({"query": word})).1;
+    let mut stage = IndexFixture::new();
+    let count = |stage: &IndexFixture, word: &str| stage.find(json!({"query": word})).1;
     stage.tool("project", "t/one", "zebra");
     assert_eq!(count(&stage, "zebra"), 1);
     stage.tool("project", "t/two", "zebra");
@@ -399,7 +399,7 @@ fn new_files_are_found_immediately_and_changes_within_two_seconds() {
 
 #[test]
 fn copy_requires_verified_source_sign_permission_and_overwrite_flag() {
-    let mut stage = Stage::new();
+    let mut stage = IndexFixture::new();
     let original = stage.tool("home", "t/x", "x");
     let copy = json!({"item_id": "tool:t/x", "source": "user", "destination": "project"});
     stage.layers.push(layer(&["rye.fetch.*"]));
@@ -438,7 +438,7 @@ fn copy_requires_verified_source_sign_permission_and_overwrite_flag() {
 
 #[test]
 fn directive_parts_are_returned_on_request() {
-    let stage = Stage::new();
+    let stage = IndexFixture::new();
     let params = json!({"item_id": "directive:rye/examples/summarize_file", "parsed": true});
     let told = stage.ok(params);
     assert_eq!(told["parsed"]["name"], "summarize_file", "{told}");

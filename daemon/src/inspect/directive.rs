@@ -13,8 +13,8 @@ use rye_core::directive::{self, Directive, Effective, Knowledge, Values};
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{ItemId, ItemRef};
 use rye_core::model::Object;
-use rye_core::provider::{Asked, ResolvedModel};
-use rye_core::thread::Offered;
+use rye_core::provider::{ModelRequest, ResolvedModel};
+use rye_core::thread::OfferedTool;
 use rye_item::{Library, Space};
 
 use super::check::{put_refusal, text_of};
@@ -30,7 +30,7 @@ pub(super) fn check(
     item: ItemRef,
     is_late: &dyn Fn() -> bool,
 ) -> Result<Checked, Error> {
-    let look = Look {
+    let look = DirectiveCheck {
         library,
         projects,
         item: &item,
@@ -61,14 +61,14 @@ pub(super) fn check(
 }
 
 /// Context of a check.
-struct Look<'a> {
+struct DirectiveCheck<'a> {
     library: &'a Library,
     projects: &'a Projects,
     item: &'a ItemRef,
     is_late: &'a dyn Fn() -> bool,
 }
 
-impl Look<'_> {
+impl DirectiveCheck<'_> {
     fn report(&self, space: Space, text: &str) -> Validation {
         let mut report = Validation::default();
         match directive::parse_until(text, &self.item.id, self.is_late) {
@@ -185,10 +185,10 @@ impl Look<'_> {
     /// Resolves its model, as if all secrets were present.
     fn model(&self, directive: &Directive) -> Result<ResolvedModel, Finding> {
         let models = Models::read(self.library).map_err(|error| finding("models", &error))?;
-        let asked = Asked {
+        let asked = ModelRequest {
             wish: Some(&directive.model),
             tools: directive.tools,
-            ..Asked::default()
+            ..ModelRequest::default()
         };
         let chosen = models.choose(&asked, &|_, _| true);
         let (model, _) = chosen.map_err(|error| finding(error.code(), &error))?;
@@ -201,7 +201,7 @@ fn too_long(
     effective: &Effective,
     model: &ResolvedModel,
     knowledge: &Knowledge,
-    offered: Vec<Offered>,
+    offered: Vec<OfferedTool>,
 ) -> Option<Finding> {
     let inputs = effective.directive.resolve_inputs(Object::new());
     let prompt = effective.compose(

@@ -16,7 +16,7 @@ use rye_core::error::beginning;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
-use super::message::{Incoming, Request, read};
+use super::message::{Incoming, RequestKind, read};
 
 /// Maximum size of a message in bytes.
 pub(super) const MOST_MESSAGE: usize = 8 << 20;
@@ -34,19 +34,19 @@ pub(super) type Message = RxJsonRpcMessage<RoleClient>;
 /// Receiver of one session; clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Inbox {
-    shared: Arc<Shared>,
+    shared: Arc<InboxShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct InboxShared {
+    state: Mutex<InboxState>,
     progress: broadcast::Sender<ProgressNotificationParam>,
     broken: CancellationToken,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    asked: HashMap<RequestId, Request>,
+struct InboxState {
+    asked: HashMap<RequestId, RequestKind>,
     unasked: usize,
     unasked_bytes: usize,
     fault: Option<String>,
@@ -56,7 +56,7 @@ struct State {
 impl Inbox {
     pub(super) fn new() -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(InboxShared {
                 state: Mutex::default(),
                 progress: broadcast::Sender::new(MOST_PROGRESS),
                 broken: CancellationToken::new(),
@@ -64,7 +64,7 @@ impl Inbox {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, InboxState> {
         let state = self.shared.state.lock();
         state.unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,9 +74,9 @@ impl Inbox {
         if let JsonRpcMessage::Request(request) = message {
             let is_call = matches!(&request.request, ClientRequest::CallToolRequest(_));
             let kind = if is_call {
-                Request::Call
+                RequestKind::Call
             } else {
-                Request::Other
+                RequestKind::Other
             };
             self.state().asked.insert(request.id.clone(), kind);
         }

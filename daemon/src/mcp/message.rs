@@ -21,7 +21,7 @@ const NO_CODE: i32 = -32603;
 
 /// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Request {
+pub(super) enum RequestKind {
     Call,
     Other,
 }
@@ -43,7 +43,10 @@ pub(super) enum Incoming {
 }
 
 /// Parses `text`; `asked` has the unanswered requests.
-pub(super) fn read(text: &[u8], asked: &HashMap<RequestId, Request>) -> Result<Incoming, String> {
+pub(super) fn read(
+    text: &[u8],
+    asked: &HashMap<RequestId, RequestKind>,
+) -> Result<Incoming, String> {
     let text = &*json::decoded(text);
     let (message, loss) = match parse_json(text) {
         Ok(message) => (message, None),
@@ -79,11 +82,11 @@ pub(super) fn read(text: &[u8], asked: &HashMap<RequestId, Request>) -> Result<I
         return Ok(Incoming::Stray(stray.to_owned()));
     };
     let result = match asked.get(&id) {
-        Some(Request::Call) => passing(match loss {
+        Some(RequestKind::Call) => passing(match loss {
             None => CallResult::Whole(result),
             Some(loss) => CallResult::Unusable(loss.to_string()),
         }),
-        Some(Request::Other) | None => {
+        Some(RequestKind::Other) | None => {
             serde_json::from_value(result).map_err(|error| error.to_string())?
         }
     };
@@ -103,7 +106,7 @@ fn typed(mut message: Object) -> Result<Incoming, String> {
 }
 
 /// The request that `id` names; a number may be sent as a string, and vice versa.
-fn known_id(id: Value, asked: &HashMap<RequestId, Request>) -> Option<RequestId> {
+fn known_id(id: Value, asked: &HashMap<RequestId, RequestKind>) -> Option<RequestId> {
     let id: RequestId = serde_json::from_value(id).ok()?;
     let other = match &id {
         RequestId::String(text) => text.trim().parse().ok().map(RequestId::Number),
@@ -171,10 +174,10 @@ mod tests {
 
     use super::*;
 
-    fn asked() -> HashMap<RequestId, Request> {
+    fn asked() -> HashMap<RequestId, RequestKind> {
         HashMap::from([
-            (RequestId::Number(1), Request::Other),
-            (RequestId::Number(3), Request::Call),
+            (RequestId::Number(1), RequestKind::Other),
+            (RequestId::Number(3), RequestKind::Call),
         ])
     }
 

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::inbox::{Inbox, MOST_MESSAGE, Message};
 use super::{LONGEST_CALL, Remote};
-use crate::http::{self, Answer, Client, Patience, Request};
+use crate::http::{self, Client, HttpResponse, Patience, Request};
 use rye_host::task;
 
 /// Time limit for a connection.
@@ -59,21 +59,21 @@ impl Error {
 /// Exchange of messages with one server.
 #[derive(Debug)]
 pub(super) struct Exchange {
-    shared: Arc<Shared>,
+    shared: Arc<ExchangeShared>,
     messages: mpsc::Receiver<Message>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ExchangeShared {
     client: Arc<Client>,
     remote: Remote,
     inbox: Inbox,
     messages: mpsc::Sender<Message>,
-    state: Mutex<State>,
+    state: Mutex<ExchangeState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ExchangeState {
     /// Session id and protocol version, once the server has sent them.
     session: Option<String>,
     version: Option<String>,
@@ -85,7 +85,7 @@ impl Exchange {
     pub(super) fn new(client: Arc<Client>, remote: Remote, inbox: Inbox) -> Self {
         let (sender, messages) = mpsc::channel(MOST_WAITING);
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ExchangeShared {
                 client,
                 remote,
                 inbox,
@@ -97,8 +97,8 @@ impl Exchange {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl ExchangeShared {
+    fn state(&self) -> MutexGuard<'_, ExchangeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -198,7 +198,7 @@ impl Shared {
     }
 
     /// Reads a stream up to the answer to `id`.
-    async fn stream(&self, answer: Answer, id: &RequestId) -> Result<(), Error> {
+    async fn stream(&self, answer: HttpResponse, id: &RequestId) -> Result<(), Error> {
         let mut events = answer.events();
         while let Some(event) = events.next_within(LONGEST_CALL).await? {
             if !event.data.trim().is_empty() && self.deliver(event.data.as_bytes(), id).await {

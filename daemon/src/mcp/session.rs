@@ -24,7 +24,7 @@ use super::inbox::Inbox;
 use super::message::{self, CallResult};
 use super::remote;
 use super::sessions::Host;
-use super::{Answer, Asked, Ending, Failure, LONGEST_CALL, Offered, Plan, Trouble};
+use super::{Ending, Failure, LONGEST_CALL, Offered, Plan, ServerAnswer, ServerOperation, Trouble};
 use crate::stop::Stop;
 
 /// Maximum number of tools of a server.
@@ -155,22 +155,22 @@ impl Session {
         plan: &Plan,
         stop: &Stop,
         report: &(dyn Fn(&str) + Sync),
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<ServerAnswer, Trouble> {
         let _in_use = InUse::of(&self.used);
-        let Asked::Call {
+        let ServerOperation::Call {
             tool,
             pinned,
             params,
         } = &plan.asked
         else {
-            return Ok(Answer::Tools(self.tools.clone()));
+            return Ok(ServerAnswer::Tools(self.tools.clone()));
         };
         self.check(tool, pinned.as_deref())
             .map_err(Trouble::unsent)?;
         let answer = self.call(plan, tool, params, stop, report).await?;
         let mut remarks = answer.remarks;
         remarks.extend(self.inbox.odd());
-        Ok(Answer::Called {
+        Ok(ServerAnswer::Called {
             result: answer.result,
             remarks,
             is_unpinned: pinned.is_none(),

@@ -26,7 +26,7 @@ use super::remote::Exchange;
 use super::session::{End, Session, Tail, tools};
 use super::stdio::Lines;
 use super::{
-    Answer, Ending, Failure, MOST_SERVERS, Offered, Plan, Reached, Server, Trouble, tags_of,
+    Ending, Failure, MOST_SERVERS, Offered, Plan, Reached, Server, ServerAnswer, Trouble, tags_of,
 };
 use crate::async_log::Source;
 use crate::http::{Client, Url};
@@ -93,7 +93,7 @@ impl Sessions {
     }
 
     /// Executes `plan` for `caller`.
-    pub async fn ask(&self, plan: &Plan, caller: Caller<'_>) -> Result<Answer, Trouble> {
+    pub async fn ask(&self, plan: &Plan, caller: Caller<'_>) -> Result<ServerAnswer, Trouble> {
         let began = tokio::time::Instant::now();
         let key = Key {
             root: root_of(caller.journal, caller.run),

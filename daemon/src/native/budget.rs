@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use rye_core::id::RunId;
-use rye_core::ledger::{Denied, Lacking, Shortfall};
+use rye_core::ledger::{Denied, LimitId, Shortfall};
 use rye_core::model::{Failure, Object, Run};
 use rye_core::money::Usd;
 use serde::Deserialize;
@@ -29,7 +29,7 @@ const WRITES: [&str; 6] = [
 /// The parameters. Unknown keys are refused: a misspelt key must not hide an account or an amount.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct BudgetParams {
     operation: String,
     thread_id: Option<String>,
     amount: Option<Value>,
@@ -45,7 +45,7 @@ enum Operation {
 
 /// Answers `operation` about the calling run or another visible one.
 pub(super) async fn call(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
-    let asked: Asked = read(params)?;
+    let asked: BudgetParams = read(params)?;
     let operation = asked.operation()?;
     let thread = asked.thread_id.as_deref();
     let run = visible(session, thread.unwrap_or(session.run.as_str())).await?;
@@ -68,7 +68,7 @@ pub(super) async fn call(params: Object, session: &Session<'_>) -> Result<Value,
     })
 }
 
-impl Asked {
+impl BudgetParams {
     fn operation(&self) -> Result<Operation, Failure> {
         let word = self.operation.as_str();
         let operation = match word {
@@ -161,8 +161,8 @@ fn lacking(shortfall: &Shortfall) -> Value {
     let after = shortfall.used.checked_add(shortfall.asked);
     let missing = after.map(|after| after.saturating_sub(shortfall.limit));
     let (account, meter) = match &shortfall.lacking {
-        Lacking::Account(id) => (Some(id), None),
-        Lacking::Meter(id) => (None, Some(id)),
+        LimitId::Account(id) => (Some(id), None),
+        LimitId::Meter(id) => (None, Some(id)),
     };
     json!({
         "account": account,
@@ -283,7 +283,7 @@ mod tests {
         let Value::Object(params) = params else {
             panic!("parameters are an object")
         };
-        let asked = read::<Asked>(params).and_then(|asked| asked.operation());
+        let asked = read::<BudgetParams>(params).and_then(|asked| asked.operation());
         asked.map_err(|failure| failure.message)
     }
 
@@ -351,7 +351,7 @@ mod tests {
     fn refusal_names_account_and_shortfall() {
         let shortfall = Shortfall {
             asked: dollars("0.6"),
-            lacking: Lacking::Account(AccountId(RunId::new("root").unwrap())),
+            lacking: LimitId::Account(AccountId(RunId::new("root").unwrap())),
             limit: dollars("1"),
             used: dollars("0.5"),
             wait: false,

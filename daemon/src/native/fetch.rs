@@ -7,7 +7,7 @@ use rye_core::model::{Failure, Object};
 use serde_json::Value;
 
 use super::session::Session;
-use crate::index::{self, Asked, Caller};
+use crate::index::{self, Caller, FetchRequest};
 use crate::port::Refusal;
 use crate::projects;
 
@@ -40,7 +40,7 @@ pub(super) async fn fetch(params: Object, session: &Session<'_>) -> Result<Value
         }
         error @ Error::Index(_) => Refusal::from(&error).of_item(),
     };
-    let asked = Asked::read(params).map_err(|error| failed(error.into()))?;
+    let asked = FetchRequest::read(params).map_err(|error| failed(error.into()))?;
     let layers = session.spec.layers.clone();
     let (now, random) = (session.clock.up(), session.clock.random());
     let fetched = session

@@ -156,15 +156,15 @@ pub(super) async fn call(
 fn order(tool: FileTool, params: Object) -> Result<Work, Failure> {
     Ok(match tool {
         FileTool::Read => {
-            let asked: read::Asked = params_of(params)?;
+            let asked: read::ReadParams = params_of(params)?;
             Box::new(move |place, _| read::read(place, &asked))
         }
         FileTool::Write => {
-            let asked: write::Asked = params_of(params)?;
+            let asked: write::WriteParams = params_of(params)?;
             Box::new(move |place, _| write::write(place, asked))
         }
         FileTool::EditLines => {
-            let asked: edit::Asked = params_of(params)?;
+            let asked: edit::EditParams = params_of(params)?;
             Box::new(move |place, _| edit::edit(place, &asked))
         }
         FileTool::Ls => {

@@ -18,14 +18,14 @@ use rye_core::seal::SecretKey;
 use rye_item::keys::{self, KeyDir};
 use rye_item::library;
 use rye_item::sign::{self, Change, is_glob, targets_in};
-use rye_item::spaces::Place;
+use rye_item::spaces::ItemLocation;
 use rye_item::{Item, Library, Origin, Space};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::session::{Session, read};
 use crate::port::Refusal;
-use crate::projects::{self, Inside, Projects, Site};
+use crate::projects::{self, ProjectRef, ProjectView, Projects};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -63,7 +63,7 @@ impl Kinded for Error {
 /// Parameters of a request to sign.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Asked {
+pub struct SignRequest {
     pub item_type: String,
     /// One item, or a pattern of ids.
     pub item_id: Option<String>,
@@ -83,7 +83,7 @@ pub struct Done {
 
 /// Signs the items that the parameters name.
 pub(super) async fn sign(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
-    let asked: Asked = read(params)?;
+    let asked: SignRequest = read(params)?;
     let layers = session.spec.layers.clone();
     let done = asked.within(session.projects, session.spec, layers, session.clock.now());
     let done = done.await.map_err(|error| match error {
@@ -104,17 +104,17 @@ pub(super) async fn sign(params: Object, session: &Session<'_>) -> Result<Value,
     Ok(done.answer)
 }
 
-impl Asked {
+impl SignRequest {
     /// Signs the items in the project of `site`, if each of `layers` allows it.
     pub async fn within(
         self,
         projects: &Arc<Projects>,
-        site: impl Into<Site>,
+        site: impl Into<ProjectRef>,
         layers: Vec<Layer>,
         at: Timestamp,
     ) -> Result<Done, Error> {
         let keys = KeyDir::new(projects.config().state_dir.join("keys"));
-        let work = move |inside: &Inside<'_>| {
+        let work = move |inside: &ProjectView<'_>| {
             let key = keys.load()?;
             self.carry_out(inside.library, &layers, &key, at)
         };
@@ -163,7 +163,7 @@ impl Asked {
 /// Signs one file, and verifies it as any later use will.
 fn signed(
     library: &Library,
-    place: &Place,
+    place: &ItemLocation,
     key: &SecretKey,
     at: Timestamp,
 ) -> Result<SignedItem, Error> {
@@ -178,7 +178,7 @@ struct SignedItem {
     change: Change,
 }
 
-fn batch(library: &Library, places: &[Place], key: &SecretKey, at: Timestamp) -> Done {
+fn batch(library: &Library, places: &[ItemLocation], key: &SecretKey, at: Timestamp) -> Done {
     let (mut done, mut failed, mut events) = (Vec::new(), Vec::new(), Vec::new());
     for place in places {
         match signed(library, place, key, at) {
@@ -254,13 +254,13 @@ mod tests {
     use super::*;
 
     /// A project whose daemon has a key.
-    struct Stage {
+    struct SignFixture {
         root: TempDir,
         key: SecretKey,
         library: Library,
     }
 
-    impl Stage {
+    impl SignFixture {
         fn new() -> Self {
             let (root, key, library) = crate::index::tests::project();
             Self { root, key, library }
@@ -280,7 +280,7 @@ mod tests {
         }
 
         fn ask(&self, pattern: &str, params: Value) -> Result<Done, Error> {
-            let asked: Asked = serde_json::from_value(params).unwrap();
+            let asked: SignRequest = serde_json::from_value(params).unwrap();
             let layer = Layer {
                 source: "a test".to_owned(),
                 patterns: vec![pattern.to_owned()],
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn single_item_result_has_signature() {
-        let stage = Stage::new();
+        let stage = SignFixture::new();
         let path = stage.tool("t/one", "1.0.0");
         let asked = json!({"item_type": "tool", "item_id": "t/one"});
         let done = stage.ask("rye.sign.tool.t.*", asked.clone()).unwrap();
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn several_items_are_signed_only_if_all_are_permitted() {
-        let stage = Stage::new();
+        let stage = SignFixture::new();
         let (one, other) = (stage.tool("t/one", "1.0.0"), stage.tool("u/one", "1.0.0"));
         let before = fs::read(&one).unwrap();
         let all = json!({"item_type": "tool", "glob": "**/one"});
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn unsignable_item_is_named_and_others_signed() {
-        let stage = Stage::new();
+        let stage = SignFixture::new();
         stage.tool("t/good", "1.0.0");
         stage.tool("t/worse", "1");
         let all = json!({"item_type": "tool", "item_id": "t/*"});

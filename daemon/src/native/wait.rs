@@ -23,7 +23,7 @@ use super::reach::{actionable, is_within, visible};
 use super::report;
 use super::session::{Session, invalid};
 use crate::port::Refusal;
-use rye_host::fail_point::{self, Place};
+use rye_host::fail_point::{self, FailPlace};
 
 /// Maximum number of runs per call.
 const MOST_RUNS: usize = 1000;
@@ -82,7 +82,7 @@ pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value,
     let mut failed = table.rows.iter().any(|row| row.entry.is_some());
     let mut deadline = std::pin::pin!(sleep(limit, taken));
     let mut timed_out = false;
-    fail_point::reach(Place::Waiting);
+    fail_point::reach(FailPlace::Waiting);
     while !(failed && params.fail_fast) {
         let (row, settled) = tokio::select! {
             biased;

@@ -95,7 +95,7 @@ pub(super) struct Former {
 
 /// Origin of the records in a state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum RecordsOrigin {
     /// There are no records yet.
     New,
     /// They were made in this directory.
@@ -106,7 +106,7 @@ pub(super) enum Origin {
     Copied(Option<Signers>),
 }
 
-impl Origin {
+impl RecordsOrigin {
     /// True if a daemon may still work on the same runs elsewhere.
     pub(super) fn is_copy(&self) -> bool {
         matches!(self, Self::Adopted(_) | Self::Copied(_))
@@ -193,11 +193,11 @@ impl Directory {
     }
 
     /// Finds the origin of the records. A copy is refused, unless `adopt` requests its adoption.
-    pub(super) fn check(&self, adopt: bool) -> Result<Origin, Error> {
+    pub(super) fn check(&self, adopt: bool) -> Result<RecordsOrigin, Error> {
         let Some(record) = self.read()? else {
             return match (self.has_records()?, adopt) {
-                (false, _) => Ok(Origin::New),
-                (true, true) => Ok(Origin::Copied(None)),
+                (false, _) => Ok(RecordsOrigin::New),
+                (true, true) => Ok(RecordsOrigin::Copied(None)),
                 (true, false) => Err(Error::Unnamed {
                     path: self.record_path(),
                 }),
@@ -208,12 +208,12 @@ impl Directory {
         // The device number of a file system may change over a boot; inode numbers do not.
         let is_elsewhere = record.inode != inode || (is_this_boot && record.device != device);
         match (is_elsewhere, adopt) {
-            (true, true) => Ok(Origin::Copied(Some(record.signers))),
+            (true, true) => Ok(RecordsOrigin::Copied(Some(record.signers))),
             (true, false) if is_this_boot => Err(Error::Copy {
                 path: self.path.clone(),
             }),
-            _ if record.adopting => Ok(Origin::Adopted(record.signers)),
-            _ => Ok(Origin::Own(record.signers)),
+            _ if record.adopting => Ok(RecordsOrigin::Adopted(record.signers)),
+            _ => Ok(RecordsOrigin::Own(record.signers)),
         }
     }
 
@@ -368,7 +368,7 @@ mod tests {
     fn recorded(home: &Path) -> (Directory, serde_json::Value) {
         let path = home.join("state");
         let directory = Directory::claim(&path, &home.join("sock"), getppid()).unwrap();
-        assert_eq!(directory.check(false).unwrap(), Origin::New);
+        assert_eq!(directory.check(false).unwrap(), RecordsOrigin::New);
         fs::create_dir(path.join("log")).unwrap();
         directory.record(&signers(1), false).unwrap();
         let text = fs::read(directory.record_path()).unwrap();
@@ -379,7 +379,7 @@ mod tests {
     fn directory_is_recognized_and_copy_is_not_judged_across_boots() {
         let home = tempfile::tempdir().unwrap();
         let (directory, record) = recorded(home.path());
-        let own = Origin::Own(signers(1));
+        let own = RecordsOrigin::Own(signers(1));
         assert_eq!(directory.check(false).unwrap(), own);
         assert_eq!(
             directory.check(true).unwrap(),
@@ -401,7 +401,7 @@ mod tests {
                 directory.check(false),
                 Err(Error::Copy { path }) if path == directory.path
             ));
-            let copied = Origin::Copied(Some(signers(1)));
+            let copied = RecordsOrigin::Copied(Some(signers(1)));
             assert_eq!(directory.check(true).unwrap(), copied);
             with(&[(moved, number.into()), another_boot.clone()]);
             assert_eq!(directory.check(false).unwrap(), own, "{moved}");
@@ -417,8 +417,14 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let (directory, _) = recorded(home.path());
         directory.record(&signers(2), true).unwrap();
-        assert_eq!(directory.check(false).unwrap(), Origin::Adopted(signers(2)));
+        assert_eq!(
+            directory.check(false).unwrap(),
+            RecordsOrigin::Adopted(signers(2))
+        );
         directory.record(&signers(2), false).unwrap();
-        assert_eq!(directory.check(false).unwrap(), Origin::Own(signers(2)));
+        assert_eq!(
+            directory.check(false).unwrap(),
+            RecordsOrigin::Own(signers(2))
+        );
     }
 }

@@ -23,9 +23,9 @@ use rye_core::seal::{Fingerprint, PublicKey, SecretKey, Token, sign_json, signat
 use rye_item::keys::{self, KeyDir};
 use rye_item::{system, trust};
 
-use super::directory::{Former, Origin, Signers};
+use super::directory::{Former, RecordsOrigin, Signers};
 use crate::config::Config;
-use rye_host::fail_point::{self, Place};
+use rye_host::fail_point::{self, FailPlace};
 use rye_journal::{Signed, Signer};
 
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +108,7 @@ impl<'a> Folders<'a> {
             Err(keys::Error::Missing { .. }) => {}
             Err(error) => return Err(Error::Key(error)),
         }
-        fail_point::reach(Place::Adopting);
+        fail_point::reach(FailPlace::Adopting);
         let (next, keys) = (self.next.path(), self.current.path());
         // Rest of a pair without its private key.
         remove(keys)?;
@@ -244,20 +244,24 @@ pub(super) fn of_copy(state: &Path, before: Option<&Signers>) -> Result<Option<N
 
 /// Determines the signers of the state directory `state`. Makes a key for a directory that has none, or is to be
 /// adopted; the key signs only once it is recorded.
-pub(super) fn signers(state: &Path, origin: &Origin, now: Timestamp) -> Result<Signers, Error> {
+pub(super) fn signers(
+    state: &Path,
+    origin: &RecordsOrigin,
+    now: Timestamp,
+) -> Result<Signers, Error> {
     let folders = Folders::of(state);
     match origin {
-        Origin::New => {
+        RecordsOrigin::New => {
             let (key, _) = folders.current.load_or_create().map_err(Error::Key)?;
             Ok(Signers {
                 fingerprint: key.public().fingerprint().clone(),
                 former: Vec::new(),
             })
         }
-        Origin::Own(signers) | Origin::Adopted(signers) => Ok(signers.clone()),
-        Origin::Copied(before) => {
+        RecordsOrigin::Own(signers) | RecordsOrigin::Adopted(signers) => Ok(signers.clone()),
+        RecordsOrigin::Copied(before) => {
             let adopted = folders.adopt(before.as_ref(), now)?;
-            fail_point::reach(Place::Adopting);
+            fail_point::reach(FailPlace::Adopting);
             Ok(adopted)
         }
     }
@@ -282,7 +286,7 @@ impl NodeKey {
         let key = Self::load(&config.state_dir, signers)?;
         let (user, current) = (&config.user_space, &key.current);
         let word = trust::introduce(user, current, "ryed", clock.now()).map_err(Error::Trust)?;
-        if word == trust::Word::TakenOut {
+        if word == trust::TrustState::TakenOut {
             // This node verifies its own data with its own key; only others do not trust it.
             tracing::warn!(
                 fingerprint = %key.fingerprint(),
@@ -368,11 +372,11 @@ mod tests {
     const ADOPTED: Timestamp = Timestamp::from_ms(2_000);
 
     fn first(state: &Path) -> Signers {
-        signers(state, &Origin::New, BEFORE).unwrap()
+        signers(state, &RecordsOrigin::New, BEFORE).unwrap()
     }
 
     fn adopted(state: &Path, before: Option<Signers>) -> Signers {
-        signers(state, &Origin::Copied(before), ADOPTED).unwrap()
+        signers(state, &RecordsOrigin::Copied(before), ADOPTED).unwrap()
     }
 
     /// Token of a checkpoint at `at`.
@@ -410,7 +414,7 @@ mod tests {
         // A copy of the copy has two former keys.
         let third = signers(
             state,
-            &Origin::Copied(Some(after)),
+            &RecordsOrigin::Copied(Some(after)),
             Timestamp::from_ms(3_000),
         )
         .unwrap();

@@ -21,9 +21,9 @@ const MOST_OF_A_FOLDER: usize = 100;
 
 /// Items and folders that are not offered by name, each with the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LeftOut(pub Vec<(String, String)>);
+pub struct OmittedTools(pub Vec<(String, String)>);
 
-impl LeftOut {
+impl OmittedTools {
     pub(super) fn add(&mut self, what: &str, why: &str) {
         self.0.push((what.to_owned(), why.to_owned()));
     }
@@ -42,7 +42,7 @@ pub(super) fn find(
     library: &Library,
     permissions: &[String],
     layers: &[Layer],
-    left_out: &mut LeftOut,
+    left_out: &mut OmittedTools,
     is_late: &dyn Fn() -> bool,
 ) -> Vec<ItemTool> {
     let wanted = Wanted::of(permissions);
@@ -68,7 +68,7 @@ pub(super) fn find(
 }
 
 /// Tools in `folder`; none if there are more than [`MOST_OF_A_FOLDER`].
-fn below(library: &Library, folder: &ItemId, left_out: &mut LeftOut) -> Vec<ItemRef> {
+fn below(library: &Library, folder: &ItemId, left_out: &mut OmittedTools) -> Vec<ItemRef> {
     let found = library.below(ItemKind::Tool, folder, MOST_OF_A_FOLDER);
     let ids = match found {
         Ok(Some(ids)) => ids,

@@ -67,7 +67,7 @@ pub(super) struct OurEnds {
 
 /// Failed step of a child.
 #[derive(Debug, Clone, Copy)]
-enum Stage {
+enum SetupStep {
     Settle,
     WorkingDirectory,
     Descriptors,
@@ -166,13 +166,13 @@ impl Image {
             tracing::warn!(%pid, %error, "a process that did not start could not be reaped");
         }
         Err(match stage {
-            Stage::Settle => self.failed("settle a process", errno),
-            Stage::Descriptors => self.failed("hand over descriptors", errno),
-            Stage::WorkingDirectory => Error::WorkingDirectory {
+            SetupStep::Settle => self.failed("settle a process", errno),
+            SetupStep::Descriptors => self.failed("hand over descriptors", errno),
+            SetupStep::WorkingDirectory => Error::WorkingDirectory {
                 cwd: self.cwd.to_string_lossy().into_owned(),
                 source: errno.into(),
             },
-            Stage::Execute => Error::Execute {
+            SetupStep::Execute => Error::Execute {
                 program: self.name(),
                 source: errno.into(),
             },
@@ -203,12 +203,13 @@ struct Child<'a> {
 
 impl Child<'_> {
     /// Executes the program; returns only on failure.
-    fn run(&self) -> Result<Infallible, (Stage, Errno)> {
+    fn run(&self) -> Result<Infallible, (SetupStep, Errno)> {
         let at = |stage| move |errno| (stage, errno);
-        self.settle().map_err(at(Stage::Settle))?;
-        chdir(self.image.cwd.as_c_str()).map_err(at(Stage::WorkingDirectory))?;
-        self.take_descriptors().map_err(at(Stage::Descriptors))?;
-        reset_signals().map_err(at(Stage::Settle))?;
+        self.settle().map_err(at(SetupStep::Settle))?;
+        chdir(self.image.cwd.as_c_str()).map_err(at(SetupStep::WorkingDirectory))?;
+        self.take_descriptors()
+            .map_err(at(SetupStep::Descriptors))?;
+        reset_signals().map_err(at(SetupStep::Settle))?;
         // SAFETY: the path is NUL-terminated; both lists are NULL-terminated lists of NUL-terminated strings. The
         // caller owns all of them, and is stopped.
         unsafe {
@@ -218,7 +219,7 @@ impl Child<'_> {
                 self.env.as_ptr(),
             )
         };
-        Err((Stage::Execute, Errno::last()))
+        Err((SetupStep::Execute, Errno::last()))
     }
 
     /// Creates a session and group, binds the child's life to the daemon's, and disables new privileges and core dumps.

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// State of a running process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum LadderState {
     Free {
         timeout_at: Option<Instant>,
     },
@@ -46,7 +46,7 @@ pub(super) enum Step {
 /// State machine of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ladder {
-    stage: Stage,
+    stage: LadderState,
     grace: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Ladder {
         // A timeout beyond the range of the clock never expires.
         let timeout_at = now.checked_add(timeout);
         Self {
-            stage: Stage::Free { timeout_at },
+            stage: LadderState::Free { timeout_at },
             grace,
         }
     }
@@ -70,20 +70,20 @@ impl Ladder {
     /// Time of the next call of [`Self::due`].
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Free { timeout_at } => timeout_at,
-            Stage::Terminating { kill_at, .. } => kill_at,
-            Stage::Killed { give_up_at, .. } => Some(give_up_at),
-            Stage::GivenUp { .. } => None,
+            LadderState::Free { timeout_at } => timeout_at,
+            LadderState::Terminating { kill_at, .. } => kill_at,
+            LadderState::Killed { give_up_at, .. } => Some(give_up_at),
+            LadderState::GivenUp { .. } => None,
         }
     }
 
     /// The strongest reason that took effect.
     pub(super) fn reason(&self) -> Option<StopReason> {
         match self.stage {
-            Stage::Free { .. } => None,
-            Stage::Terminating { reason, .. }
-            | Stage::Killed { reason, .. }
-            | Stage::GivenUp { reason } => Some(reason),
+            LadderState::Free { .. } => None,
+            LadderState::Terminating { reason, .. }
+            | LadderState::Killed { reason, .. }
+            | LadderState::GivenUp { reason } => Some(reason),
         }
     }
 
@@ -96,14 +96,14 @@ impl Ladder {
         // A grace period beyond the range of the clock never ends.
         let kill_at = now.checked_add(grace);
         match &mut self.stage {
-            Stage::Free { .. } | Stage::Terminating { .. } if grace.is_zero() => {
+            LadderState::Free { .. } | LadderState::Terminating { .. } if grace.is_zero() => {
                 self.kill(reason, now)
             }
-            Stage::Free { .. } => {
-                self.stage = Stage::Terminating { reason, kill_at };
+            LadderState::Free { .. } => {
+                self.stage = LadderState::Terminating { reason, kill_at };
                 Step::Terminate
             }
-            Stage::Terminating {
+            LadderState::Terminating {
                 reason: before,
                 kill_at: known,
             } => {
@@ -114,7 +114,8 @@ impl Ladder {
                 Step::Nothing
             }
             // The reason is recorded, but no further signal is needed.
-            Stage::Killed { reason: before, .. } | Stage::GivenUp { reason: before } => {
+            LadderState::Killed { reason: before, .. }
+            | LadderState::GivenUp { reason: before } => {
                 *before = reason.max(*before);
                 Step::Nothing
             }
@@ -124,18 +125,18 @@ impl Ladder {
     /// Handles the deadline.
     pub(super) fn due(&mut self, now: Instant) -> Step {
         match self.stage {
-            Stage::Free { .. } => self.asked(StopReason::Timeout, now),
-            Stage::Terminating { reason, .. } => self.kill(reason, now),
-            Stage::Killed { reason, .. } => {
-                self.stage = Stage::GivenUp { reason };
+            LadderState::Free { .. } => self.asked(StopReason::Timeout, now),
+            LadderState::Terminating { reason, .. } => self.kill(reason, now),
+            LadderState::Killed { reason, .. } => {
+                self.stage = LadderState::GivenUp { reason };
                 Step::GiveUp
             }
-            Stage::GivenUp { .. } => Step::Nothing,
+            LadderState::GivenUp { .. } => Step::Nothing,
         }
     }
 
     fn kill(&mut self, reason: StopReason, now: Instant) -> Step {
-        self.stage = Stage::Killed {
+        self.stage = LadderState::Killed {
             reason,
             give_up_at: now + PATIENCE,
         };

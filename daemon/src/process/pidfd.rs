@@ -54,12 +54,12 @@ pub(super) fn has_ended_by(pidfd: BorrowedFd<'_>, deadline: Instant) -> bool {
 
 /// One process with a handle for signals.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct ProcessHandle {
     pub(super) stat: Stat,
     pidfd: OwnedFd,
 }
 
-impl Held {
+impl ProcessHandle {
     /// Opens a handle on the process that `stat` describes; `None` if it is gone.
     ///
     /// The start time is read again *after* the descriptor is open. If it is the same, the pid meant this process

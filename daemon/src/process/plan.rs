@@ -93,10 +93,10 @@ impl fmt::Debug for Plan {
 
 /// Observer of a process's output as it arrives. It must neither wait nor block.
 #[derive(Clone)]
-pub struct Tap(Arc<Told>);
+pub struct Tap(Arc<OutputFn>);
 
 /// Receives each piece of output, and all bytes kept of its stream so far.
-type Told = dyn Fn(Source, &[u8], &[u8]) + Send + Sync;
+type OutputFn = dyn Fn(Source, &[u8], &[u8]) + Send + Sync;
 
 impl Tap {
     /// `told` is called with each piece in the order of its stream, and with the bytes kept of the stream up to its

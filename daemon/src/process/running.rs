@@ -20,7 +20,7 @@ use super::ending::{Exit, Exited, Stop, StopReason, number};
 use super::error::Error;
 use super::ladder::{Ladder, Step};
 use super::output::{Pipes, Streams};
-use super::pidfd::Held;
+use super::pidfd::ProcessHandle;
 use super::plan::Tap;
 use super::procfs::{self, Stat};
 use super::reap;
@@ -139,7 +139,7 @@ pub struct Running {
 #[derive(Debug)]
 struct Stopped {
     reason: StopReason,
-    descendants: Vec<Held>,
+    descendants: Vec<ProcessHandle>,
     signal: Signal,
     fate: Fate,
 }
@@ -313,11 +313,11 @@ async fn stronger(stop: &mut Stop, than: Option<StopReason>) -> StopReason {
 }
 
 /// Handles on all descendants of `pid`.
-fn held_below(pid: i32) -> Vec<Held> {
+fn held_below(pid: i32) -> Vec<ProcessHandle> {
     procfs::tree(pid)
         .into_iter()
         .filter(|stat| stat.pid != pid)
-        .filter_map(Held::take)
+        .filter_map(ProcessHandle::take)
         .collect()
 }
 
@@ -328,7 +328,7 @@ async fn end_rest(leader: &Leader, mut orphans: Orphans, stopped: Option<Stopped
     if look.is_clear() && stopped.is_none() {
         return KillReceipt::default();
     }
-    let left = look.found.into_iter().filter_map(Held::take);
+    let left = look.found.into_iter().filter_map(ProcessHandle::take);
     let mut held: Vec<_> = left.map(|held| (held, Signal::SIGKILL)).collect();
     if let Some(Stopped {
         descendants,

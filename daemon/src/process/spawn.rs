@@ -29,12 +29,12 @@ const QUEUE: usize = 64;
 /// Starts processes. Clones share one thread, which lives until the last clone and the last process are gone.
 #[derive(Debug, Clone)]
 pub struct Spawner {
-    shared: Arc<Shared>,
+    shared: Arc<SpawnerShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    requests: Option<mpsc::Sender<Request>>,
+struct SpawnerShared {
+    requests: Option<mpsc::Sender<SpawnRequest>>,
     thread: Option<JoinHandle<()>>,
     abandoned: Arc<Abandoned>,
     adopter: Option<Pid>,
@@ -46,7 +46,7 @@ type Abandoned = Mutex<Vec<OwnedFd>>;
 
 /// A process to start, and the channel for the answer.
 #[derive(Debug)]
-struct Request {
+struct SpawnRequest {
     image: Image,
     spawner: Spawner,
     asker: oneshot::Sender<Result<Leader, Error>>,
@@ -61,7 +61,7 @@ impl Spawner {
         let left = Arc::clone(&abandoned);
         let thread = task::worker("spawner", move || serve(queue, &left, open_files));
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SpawnerShared {
                 requests: Some(requests),
                 thread: Some(thread),
                 abandoned,
@@ -77,7 +77,7 @@ impl Spawner {
     pub async fn start(&self, plan: Plan, tag: &str) -> Result<Running, Error> {
         let (image, pipes) = Image::prepare(&plan, tag)?;
         let (asker, answer) = oneshot::channel();
-        let request = Request {
+        let request = SpawnRequest {
             image,
             spawner: self.clone(),
             asker,
@@ -126,7 +126,7 @@ impl Reaper for Spawner {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SpawnerShared {
     fn drop(&mut self) {
         drop(self.requests.take());
         // The last clone may be in a leader whose caller is gone. Then this runs on that thread, which ends by itself.
@@ -140,7 +140,7 @@ impl Drop for Shared {
 }
 
 /// Body of the thread: starts one process after the other.
-fn serve(mut queue: mpsc::Receiver<Request>, abandoned: &Abandoned, open_files: OpenFiles) {
+fn serve(mut queue: mpsc::Receiver<SpawnRequest>, abandoned: &Abandoned, open_files: OpenFiles) {
     // Handlers of the daemon must not run in a child that shares its memory.
     if let Err(error) = SigSet::all().thread_block() {
         tracing::error!(%error, "the spawner could not block signals; it does not start");
@@ -152,7 +152,7 @@ fn serve(mut queue: mpsc::Receiver<Request>, abandoned: &Abandoned, open_files: 
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|pidfd| matches!(reap::child(pidfd.as_fd(), reap::Wait::No), Ok(None)));
-        let Request {
+        let SpawnRequest {
             image,
             spawner,
             asker,

@@ -9,7 +9,7 @@ use rye_core::model::{EndedProcess, KillReceipt, ProcessIdentity};
 
 use super::ending::number;
 use super::host;
-use super::pidfd::Held;
+use super::pidfd::ProcessHandle;
 use super::plan::ATTEMPT_VARIABLE;
 use super::procfs::{self, Stat, Variable};
 
@@ -24,7 +24,7 @@ const SETTLING: Duration = Duration::from_millis(1);
 
 /// Result of one look.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct OrphanScan {
     /// Processes to be ended.
     pub(super) found: Vec<Stat>,
     /// True if the look was complete: every process was classified, and none died meanwhile that may have passed on
@@ -32,7 +32,7 @@ pub(super) struct Look {
     pub(super) is_settled: bool,
 }
 
-impl Look {
+impl OrphanScan {
     /// True if nothing is left.
     pub(super) fn is_clear(&self) -> bool {
         self.found.is_empty() && self.is_settled
@@ -67,8 +67,8 @@ impl Orphans {
     ///
     /// The leader is dead, so every living process of the attempt descends from a child of the adopter. If the list of
     /// these is complete and each is classified, no process of the attempt can be missing.
-    pub(super) fn look(&mut self) -> Look {
-        let mut look = Look {
+    pub(super) fn look(&mut self) -> OrphanScan {
+        let mut look = OrphanScan {
             found: Vec::new(),
             is_settled: true,
         };
@@ -135,9 +135,12 @@ enum Ownership {
 /// Repetition is needed because the death of a process re-parents its children, which makes them visible.
 ///
 /// Each process in `held` comes with the last signal it got; one that is dead by now died of that.
-pub(super) fn end(held: Vec<(Held, Signal)>, mut look: impl FnMut() -> Look) -> KillReceipt {
+pub(super) fn end(
+    held: Vec<(ProcessHandle, Signal)>,
+    mut look: impl FnMut() -> OrphanScan,
+) -> KillReceipt {
     let deadline = Instant::now() + PATIENCE;
-    let mut ending: BTreeMap<(i32, u64), (Held, Signal)> = BTreeMap::new();
+    let mut ending: BTreeMap<(i32, u64), (ProcessHandle, Signal)> = BTreeMap::new();
     for (held, last) in held {
         let signal = if held.has_ended_by(Instant::now()) {
             last
@@ -151,7 +154,7 @@ pub(super) fn end(held: Vec<(Held, Signal)>, mut look: impl FnMut() -> Look) -> 
         // Deaths first, then the look: only a dead process passes on its children.
         let look_at = deadline.min(Instant::now() + LOOK_AGAIN);
         let all_ended = ending.values().all(|(held, _)| held.has_ended_by(look_at));
-        let Look { found, is_settled } = look();
+        let OrphanScan { found, is_settled } = look();
         let mut news = false;
         for stat in found {
             let key = (stat.pid, stat.start_time);
@@ -160,7 +163,7 @@ pub(super) fn end(held: Vec<(Held, Signal)>, mut look: impl FnMut() -> Look) -> 
             }
             // A process that died after it was found may have left children too.
             news = true;
-            if let Some(held) = Held::take(stat) {
+            if let Some(held) = ProcessHandle::take(stat) {
                 held.signal(Signal::SIGKILL);
                 ending.insert(key, (held, Signal::SIGKILL));
             }
@@ -174,7 +177,7 @@ pub(super) fn end(held: Vec<(Held, Signal)>, mut look: impl FnMut() -> Look) -> 
     }
 }
 
-fn receipt(ending: impl Iterator<Item = (Held, Signal)>) -> KillReceipt {
+fn receipt(ending: impl Iterator<Item = (ProcessHandle, Signal)>) -> KillReceipt {
     let mut receipt = KillReceipt::default();
     let now = Instant::now();
     for (held, signal) in ending {
@@ -226,14 +229,14 @@ pub fn end_leftovers(calls: &[Leftover]) -> KillReceipt {
         .found
         .into_iter()
         .flat_map(|member| procfs::tree(member.pid))
-        .filter_map(Held::take)
+        .filter_map(ProcessHandle::take)
         .map(|held| (held, Signal::SIGKILL))
         .collect();
     end(held, look)
 }
 
 /// Living members of the sessions of `leaders`, and living processes with the tag of one of `calls`.
-fn members(leaders: &[&ProcessIdentity], calls: &[Leftover]) -> Look {
+fn members(leaders: &[&ProcessIdentity], calls: &[Leftover]) -> OrphanScan {
     let processes = procfs::all();
     let tags: HashSet<&[u8]> = calls.iter().map(|call| call.tag.as_bytes()).collect();
     let is_known = |tag: &[u8]| {
@@ -247,11 +250,11 @@ fn members(leaders: &[&ProcessIdentity], calls: &[Leftover]) -> Look {
         Some(holder) => holder.start_time == leader.start_time,
         None => matches!(tag, Variable::Is(_)),
     };
-    let mut look = Look {
+    let mut look = OrphanScan {
         found: Vec::new(),
         is_settled: true,
     };
-    let others = Others::among(&processes);
+    let others = ForeignDaemons::among(&processes);
     for stat in processes.iter().filter(|stat| stat.is_alive()) {
         let tag = stat.variable(ATTEMPT_VARIABLE);
         let is_member = leaders
@@ -271,13 +274,13 @@ fn members(leaders: &[&ProcessIdentity], calls: &[Leftover]) -> Look {
 }
 
 /// Processes below other living daemons.
-struct Others<'a> {
+struct ForeignDaemons<'a> {
     processes: HashMap<i32, &'a Stat>,
     /// This daemon and its parent.
     house: [i32; 2],
 }
 
-impl<'a> Others<'a> {
+impl<'a> ForeignDaemons<'a> {
     fn among(processes: &'a [Stat]) -> Self {
         let living = processes.iter().filter(|stat| stat.is_alive());
         Self {

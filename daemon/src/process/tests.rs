@@ -583,7 +583,7 @@ async fn dropped_process_is_killed_and_reaped() {
             .is_err()
     );
     for pid in [leader, child] {
-        if let Some(held) = Stat::read(pid).and_then(pidfd::Held::take) {
+        if let Some(held) = Stat::read(pid).and_then(pidfd::ProcessHandle::take) {
             assert!(held.has_ended_by(std::time::Instant::now() + LONG));
         }
     }

@@ -13,19 +13,19 @@ const LONGEST: Duration = Duration::from_secs(20);
 
 /// The hanging project, if any.
 #[derive(Debug, Default)]
-pub(crate) struct Hang {
-    state: Mutex<State>,
+pub(crate) struct HangSimulator {
+    state: Mutex<HangState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HangState {
     directory: Option<PathBuf>,
     held: usize,
     gave_up: bool,
 }
 
-impl Hang {
+impl HangSimulator {
     /// Makes `directory` hang.
     pub(crate) fn begin(&self, directory: &Path) {
         self.state().directory = Some(directory.to_owned());
@@ -73,7 +73,7 @@ impl Hang {
         self.changed.notify_all();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HangState> {
         self.state.lock().unwrap()
     }
 }

@@ -10,14 +10,14 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use rye_core::provider::failure::{ApiError, ErrorRows, Failed, Verdict, classify};
 use rye_core::provider::sse::{Event, Unreadable};
-use rye_core::provider::stream::{Ended, Fault, Signal};
+use rye_core::provider::stream::{Ended, Fault, StreamSignal};
 use rye_core::provider::{Decoder, Received, ResolvedModel, Timeouts};
 use tokio::time::{Instant, Sleep};
 
-use super::Place;
+use super::CallPermit;
 use super::access::{Access, seconds};
 use super::gate::Pass;
-use crate::http::{self, Answer, Client, Events};
+use crate::http::{self, Client, Events, HttpResponse};
 use rye_host::clock::Timer;
 
 /// Maximum size of an error body, in bytes.
@@ -29,9 +29,9 @@ const MOST_ID: usize = 256;
 
 /// Progress of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Heard {
-    /// A part of the answer; neither [`Signal::Ended`] nor [`Signal::Broken`].
-    Signal(Signal),
+pub enum CallProgress {
+    /// A part of the answer; neither [`StreamSignal::Ended`] nor [`StreamSignal::Broken`].
+    Signal(StreamSignal),
     /// The message is complete; nothing follows.
     Message(Message),
     /// The call failed; nothing follows.
@@ -74,7 +74,7 @@ pub enum Trouble {
 
 /// A call. Dropping it closes its connection and frees its slot.
 pub struct Call {
-    state: State,
+    state: CallState,
     /// Slot in the queue, held until the end.
     pass: Option<Pass>,
     clock: Arc<dyn Timer>,
@@ -84,15 +84,15 @@ pub struct Call {
     timeouts: Timeouts,
     decoder: Decoder,
     /// Signals of the last event.
-    ready: VecDeque<Signal>,
+    ready: VecDeque<StreamSignal>,
     /// True if the model has produced output.
     begun: bool,
     received: Received,
     request_id: Option<String>,
 }
 
-enum State {
-    Opening(BoxFuture<'static, Result<Answer, Box<Failure>>>),
+enum CallState {
+    Opening(BoxFuture<'static, Result<HttpResponse, Box<Failure>>>),
     Reading(Box<Reading>),
     Over,
 }
@@ -141,13 +141,13 @@ impl Reading {
 
 impl Call {
     pub(super) fn new(
-        place: Place,
+        place: CallPermit,
         model: &ResolvedModel,
         errors: Arc<ErrorRows>,
         turn: u32,
         body: String,
     ) -> Self {
-        let Place {
+        let CallPermit {
             client,
             clock,
             access,
@@ -162,7 +162,7 @@ impl Call {
             Bytes::from(body),
         );
         Self {
-            state: State::Opening(Box::pin(opening)),
+            state: CallState::Opening(Box::pin(opening)),
             pass: Some(pass),
             clock,
             access,
@@ -183,22 +183,22 @@ impl Call {
 
     /// Returns the next progress; `None` after the end. Cancel safe: a cancelled wait loses nothing, and does not
     /// restart a timeout.
-    pub async fn next(&mut self) -> Option<Heard> {
+    pub async fn next(&mut self) -> Option<CallProgress> {
         loop {
             if let Some(signal) = self.ready.pop_front() {
                 return Some(self.hear(signal));
             }
             match &mut self.state {
-                State::Opening(opening) => match opening.await {
+                CallState::Opening(opening) => match opening.await {
                     Ok(answer) => {
                         self.received.is_answered = true;
                         self.request_id = request_id(&answer, &self.access);
                         let reading = Reading::new(answer.events(), self.timeouts);
-                        self.state = State::Reading(Box::new(reading));
+                        self.state = CallState::Reading(Box::new(reading));
                     }
                     Err(failure) => return Some(self.fail(failure)),
                 },
-                State::Reading(reading) => match reading.next().await {
+                CallState::Reading(reading) => match reading.next().await {
                     Ok(event) => self.decode(event),
                     Err(failure) => {
                         let text = failure.to_string();
@@ -211,7 +211,7 @@ impl Call {
                         return Some(self.break_off(&failed, trouble));
                     }
                 },
-                State::Over => return None,
+                CallState::Over => return None,
             }
         }
     }
@@ -229,51 +229,51 @@ impl Call {
         self.ready.extend(signals);
     }
 
-    fn hear(&mut self, signal: Signal) -> Heard {
+    fn hear(&mut self, signal: StreamSignal) -> CallProgress {
         match signal {
-            Signal::Ended(ended) => {
+            StreamSignal::Ended(ended) => {
                 let request_id = self.request_id.take();
                 self.close();
-                return Heard::Message(Message { ended, request_id });
+                return CallProgress::Message(Message { ended, request_id });
             }
-            Signal::Broken(fault) => {
+            StreamSignal::Broken(fault) => {
                 let trouble = Trouble::of(&fault, fault.to_string());
                 let begun = self.begun;
                 return self.break_off(&Failed::Stream { fault, begun }, trouble);
             }
-            Signal::Begun { .. }
-            | Signal::Text { .. }
-            | Signal::Thinking { .. }
-            | Signal::Block(_)
-            | Signal::CallBegun { .. }
-            | Signal::CallArgs { .. }
-            | Signal::CallReady(_)
-            | Signal::Usage(_)
-            | Signal::Stopped(_) => {}
+            StreamSignal::Begun { .. }
+            | StreamSignal::Text { .. }
+            | StreamSignal::Thinking { .. }
+            | StreamSignal::Block(_)
+            | StreamSignal::CallBegun { .. }
+            | StreamSignal::CallArgs { .. }
+            | StreamSignal::CallReady(_)
+            | StreamSignal::Usage(_)
+            | StreamSignal::Stopped(_) => {}
         }
         self.begun = true;
         self.received.count(&signal);
-        Heard::Signal(signal)
+        CallProgress::Signal(signal)
     }
 
     /// Ends a call whose answer had begun.
-    fn break_off(&mut self, failed: &Failed, trouble: Trouble) -> Heard {
+    fn break_off(&mut self, failed: &Failed, trouble: Trouble) -> CallProgress {
         let verdict = classify(failed, &self.errors, |_| None, self.clock.now());
         self.fail(Failure::new(trouble, verdict))
     }
 
-    fn fail(&mut self, mut failure: Box<Failure>) -> Heard {
+    fn fail(&mut self, mut failure: Box<Failure>) -> CallProgress {
         if let (Some(pass), Some(pause)) = (&self.pass, failure.verdict.pause_for_all()) {
             pass.close(pause);
         }
         failure.begun = self.begun;
         failure.request_id = failure.request_id.take().or_else(|| self.request_id.take());
         self.close();
-        Heard::Failed(failure)
+        CallProgress::Failed(failure)
     }
 
     fn close(&mut self) {
-        self.state = State::Over;
+        self.state = CallState::Over;
         self.pass = None;
     }
 }
@@ -321,7 +321,7 @@ async fn open(
     access: Arc<Access>,
     errors: Arc<ErrorRows>,
     body: Bytes,
-) -> Result<Answer, Box<Failure>> {
+) -> Result<HttpResponse, Box<Failure>> {
     let sent = match access.request(body) {
         Ok(request) => client.send(request).await,
         Err(failure) => Err(failure),
@@ -344,7 +344,7 @@ async fn open(
 }
 
 /// The provider's id of the request. An overlong id, or one that contains a secret, is dropped.
-fn request_id(answer: &Answer, access: &Access) -> Option<String> {
+fn request_id(answer: &HttpResponse, access: &Access) -> Option<String> {
     let names = ["request-id", "x-request-id"];
     let id = names.into_iter().find_map(|name| answer.header(name))?;
     let is_secret = access.hidden().iter().any(|secret| id.contains(secret));

@@ -33,12 +33,12 @@ pub(super) struct Key {
 
 /// Queues that are in use or closed.
 #[derive(Debug)]
-pub(super) struct Gates {
+pub(super) struct CallQueues {
     clock: Arc<dyn Timer>,
-    gates: Mutex<HashMap<Key, Arc<Gate>>>,
+    gates: Mutex<HashMap<Key, Arc<CallQueue>>>,
 }
 
-impl Gates {
+impl CallQueues {
     pub(super) fn new(clock: Arc<dyn Timer>) -> Self {
         Self {
             clock,
@@ -60,14 +60,14 @@ impl Gates {
         pass
     }
 
-    fn gate(&self, key: Key) -> Arc<Gate> {
+    fn gate(&self, key: Key) -> Arc<CallQueue> {
         let now = self.clock.up();
         let mut gates = lock(&self.gates);
         if let Some(gate) = gates.get(&key) {
             return Arc::clone(gate);
         }
         gates.retain(|_, gate| Arc::strong_count(gate) > 1 || lock(&gate.state).opens > now);
-        let gate = Arc::new(Gate {
+        let gate = Arc::new(CallQueue {
             clock: Arc::clone(&self.clock),
             places: Arc::new(Semaphore::new(0)),
             state: Mutex::default(),
@@ -79,14 +79,14 @@ impl Gates {
 
 /// One queue.
 #[derive(Debug)]
-struct Gate {
+struct CallQueue {
     clock: Arc<dyn Timer>,
     places: Arc<Semaphore>,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     /// Number of slots, free or taken.
     size: usize,
     /// Requested number of slots, by the latest caller: two threads may have started with different versions of a file.
@@ -97,7 +97,7 @@ struct State {
     jitter: Duration,
 }
 
-impl Gate {
+impl CallQueue {
     /// Changes the number of slots to `most`. Excess slots in use are removed when they are freed.
     fn resize(&self, most: u32) {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -131,7 +131,7 @@ impl Gate {
 /// A slot, freed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Pass {
-    gate: Arc<Gate>,
+    gate: Arc<CallQueue>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -180,14 +180,14 @@ mod tests {
         }
     }
 
-    fn gates() -> (Arc<ManualClock>, Gates) {
+    fn gates() -> (Arc<ManualClock>, CallQueues) {
         let clock = Arc::new(ManualClock::default());
         let timer: Arc<dyn Timer> = Arc::<ManualClock>::clone(&clock);
-        (clock, Gates::new(timer))
+        (clock, CallQueues::new(timer))
     }
 
     /// Enters if that is possible without waiting.
-    fn try_enter(gates: &Gates, key: Key, most: u32) -> Option<Pass> {
+    fn try_enter(gates: &CallQueues, key: Key, most: u32) -> Option<Pass> {
         gates.enter(key, most).now_or_never()
     }
 

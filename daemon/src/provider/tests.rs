@@ -7,8 +7,8 @@ use futures_util::FutureExt as _;
 use rye_core::id::ItemId;
 use rye_core::policy::Policy;
 use rye_core::provider::failure::{Charge, Class};
-use rye_core::provider::stream::Signal;
-use rye_core::provider::{Agent, Asked, Provider, resolve};
+use rye_core::provider::stream::StreamSignal;
+use rye_core::provider::{Agent, ModelRequest, Provider, resolve};
 use rye_item::library::Snapshot;
 use serde_json::{Value, json};
 
@@ -41,9 +41,9 @@ fn model_of(owner: Owner, keys: &str) -> ResolvedModel {
     let (provider, _) = Provider::parse(&text, &id, owner).unwrap();
     let providers = BTreeMap::from([("p".to_owned(), provider)]);
     let (agent, _) = Agent::from_config(&json!({})).unwrap();
-    let asked = Asked {
+    let asked = ModelRequest {
         model: Some("m"),
-        ..Asked::default()
+        ..ModelRequest::default()
     };
     resolve(&asked, &agent, &providers, &|_, _| true).unwrap().0
 }
@@ -80,7 +80,7 @@ async fn call(providers: &Providers, model: &ResolvedModel) -> Call {
 }
 
 /// All progress of a call, up to its end.
-async fn all(call: &mut Call) -> Vec<Heard> {
+async fn all(call: &mut Call) -> Vec<CallProgress> {
     let mut all = Vec::new();
     while let Some(heard) = call.next().await {
         all.push(heard);
@@ -91,7 +91,7 @@ async fn all(call: &mut Call) -> Vec<Heard> {
 /// Failure of a call.
 async fn failure(call: &mut Call) -> Failure {
     match all(call).await.pop() {
-        Some(Heard::Failed(failure)) => *failure,
+        Some(CallProgress::Failed(failure)) => *failure,
         other => panic!("{other:?}"),
     }
 }

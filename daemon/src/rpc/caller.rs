@@ -58,7 +58,7 @@ const REFUSED_FOR: Duration = Duration::from_secs(2);
 
 /// Limits on concurrent connections.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct ConnectionLimits {
     guard: Guard,
     principals: Arc<Semaphore>,
     refused: Arc<Semaphore>,
@@ -71,14 +71,14 @@ struct Attempts(Arc<Mutex<HashMap<Vec<u8>, usize>>>);
 
 impl Attempts {
     /// Returns `None` if `attempt` has [`MOST_OF_ATTEMPT`] connections already.
-    fn take(&self, attempt: &[u8]) -> Option<PlaceOfAttempt> {
+    fn take(&self, attempt: &[u8]) -> Option<AttemptSlot> {
         let mut taken = self.taken();
         let count = taken.entry(attempt.to_vec()).or_default();
         if *count == MOST_OF_ATTEMPT {
             return None;
         }
         *count += 1;
-        Some(PlaceOfAttempt {
+        Some(AttemptSlot {
             attempts: self.clone(),
             attempt: attempt.to_vec(),
         })
@@ -91,12 +91,12 @@ impl Attempts {
 }
 
 #[derive(Debug)]
-struct PlaceOfAttempt {
+struct AttemptSlot {
     attempts: Attempts,
     attempt: Vec<u8>,
 }
 
-impl Drop for PlaceOfAttempt {
+impl Drop for AttemptSlot {
     fn drop(&mut self) {
         let mut taken = self.attempts.taken();
         let left = taken.get(&self.attempt).map_or(0, |count| count - 1);
@@ -108,7 +108,7 @@ impl Drop for PlaceOfAttempt {
     }
 }
 
-impl Places {
+impl ConnectionLimits {
     /// Principals get half of `descriptors`.
     pub(super) fn new(guard: Guard, descriptors: usize) -> Self {
         Self {
@@ -149,7 +149,7 @@ pub(super) struct Peer {
     caller: Caller,
     /// Closes the connection of a refused caller at this time, whatever the peer does.
     ends: Option<Pin<Box<Sleep>>>,
-    _place: (OwnedSemaphorePermit, Option<PlaceOfAttempt>),
+    _place: (OwnedSemaphorePermit, Option<AttemptSlot>),
 }
 
 impl Caller {
@@ -338,7 +338,7 @@ mod tests {
 
     #[tokio::test]
     async fn connection_slots_are_limited_and_released() {
-        let places = Places::new(Guard::new(1000, CancellationToken::new()), 8);
+        let places = ConnectionLimits::new(Guard::new(1000, CancellationToken::new()), 8);
         let take = |uid, lineage| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             places
@@ -375,7 +375,7 @@ mod tests {
     async fn refused_connection_is_closed() {
         use tokio::io::AsyncReadExt as _;
 
-        let places = Places::new(Guard::new(1000, CancellationToken::new()), 8);
+        let places = ConnectionLimits::new(Guard::new(1000, CancellationToken::new()), 8);
         for (lineage, ends) in [(inside("a"), true), (Lineage::Outside, false)] {
             let (ours, _theirs) = UnixStream::pair().unwrap();
             let mut peer = places.take(ours, caller(1000, lineage.clone())).unwrap();

@@ -15,9 +15,9 @@ use serde_json::Value;
 use tonic::{Request, Status as Refusal};
 
 use super::encode::{cursors_of, spots_of};
-use super::live::Kinds;
+use super::live::DeltaFilter;
 use super::status::invalid;
-use crate::index::{Asked, Wanted};
+use crate::index::{FetchRequest, ItemFilter};
 use crate::native::SignAsked;
 use crate::supervisor::Start;
 use rye_journal::{DeltaKind, Spot};
@@ -61,7 +61,7 @@ pub(super) fn given(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-pub(super) fn fetch(request: v1::FetchRequest) -> Result<Asked, Refusal> {
+pub(super) fn fetch(request: v1::FetchRequest) -> Result<FetchRequest, Refusal> {
     let texts = [
         ("item_id", given(&request.item_id)),
         ("source", given(&request.source)),
@@ -84,7 +84,7 @@ pub(super) fn fetch(request: v1::FetchRequest) -> Result<Asked, Refusal> {
     for (key, flag) in [("replace", request.replace), ("parsed", request.parsed)] {
         asked.insert(key.to_owned(), Value::from(flag));
     }
-    Asked::read(asked).map_err(|error| invalid("FetchRequest", error))
+    FetchRequest::read(asked).map_err(|error| invalid("FetchRequest", error))
 }
 
 pub(super) fn sign(request: &v1::SignRequest) -> Result<SignAsked, Refusal> {
@@ -145,12 +145,12 @@ pub(super) fn item_name(
     Ok((kind(&format!("{field}.type"), item.r#type)?, item.id))
 }
 
-pub(super) fn wanted(request: &v1::ListItemsRequest) -> Result<Wanted, Refusal> {
+pub(super) fn wanted(request: &v1::ListItemsRequest) -> Result<ItemFilter, Refusal> {
     let most = match request.page_size {
         0 => 100,
         size => usize::try_from(size).unwrap_or(usize::MAX).min(1000),
     };
-    Wanted::new(
+    ItemFilter::new(
         kind("type", request.r#type)?,
         &request.pattern,
         &request.space,
@@ -304,7 +304,7 @@ pub(super) fn streamed(request: &v1::StreamRequest) -> Result<Streamed, Refusal>
 }
 
 /// Returns the kinds of deltas that a stream of one run shows; `None` without `deltas`.
-pub(super) fn deltas(request: &v1::StreamRequest) -> Result<Option<Kinds>, Refusal> {
+pub(super) fn deltas(request: &v1::StreamRequest) -> Result<Option<DeltaFilter>, Refusal> {
     let asked = &request.delta_kinds;
     if !request.deltas && !asked.is_empty() {
         return Err(invalid("delta_kinds", "they come only with `deltas`"));
@@ -315,7 +315,7 @@ pub(super) fn deltas(request: &v1::StreamRequest) -> Result<Option<Kinds>, Refus
     if !request.follow {
         return Err(invalid("deltas", "they come only with `follow`"));
     }
-    let mut kinds = Kinds {
+    let mut kinds = DeltaFilter {
         said: None,
         output: asked.is_empty(),
     };

@@ -16,10 +16,10 @@ use rye_proto::v1;
 use serde_json::Value;
 
 use super::models;
-use crate::access::{Beside, Listed};
+use crate::access::{Listed, RunExtras};
 use crate::async_log::Piece;
 use crate::cache::Entry;
-use crate::chain::{self, Standing};
+use crate::chain::{self, LockState};
 use crate::inspect::Checked;
 use crate::port::{AccountView, MeterView};
 use rye_journal::{Delta, DeltaKind, Line, Spot, StepLine, Summary, Verdict, WrittenLine};
@@ -36,7 +36,7 @@ pub(super) fn timestamp(at: Timestamp) -> prost_types::Timestamp {
 }
 
 /// A run without its state and its output, which may be long.
-pub(super) fn brief(run: &Run, beside: &Beside) -> v1::Run {
+pub(super) fn brief(run: &Run, beside: &RunExtras) -> v1::Run {
     let suspend = run
         .suspension()
         .map(|why| suspension(why, run, &beside.in_doubt));
@@ -82,7 +82,7 @@ pub(super) fn brief(run: &Run, beside: &Beside) -> v1::Run {
 }
 
 /// A run as a row of a list.
-pub(super) fn summary(run: &Summary, beside: &Beside) -> v1::Run {
+pub(super) fn summary(run: &Summary, beside: &RunExtras) -> v1::Run {
     v1::Run {
         run_id: run.id.to_string(),
         item: Some((&run.item).into()),
@@ -355,10 +355,10 @@ pub(super) fn checked(checked: Checked) -> v1::ValidateResponse {
 
 pub(super) fn lock(draft: chain::Draft) -> v1::LockResponse {
     let (standing, path, problem) = match draft.standing {
-        Standing::Absent => (v1::LockStanding::Absent, None, None),
-        Standing::Unsigned(path) => (v1::LockStanding::Unsigned, Some(path), None),
-        Standing::Matches(path) => (v1::LockStanding::Matches, Some(path), None),
-        Standing::Refused(error) => (v1::LockStanding::Refused, None, Some(with_sources(&*error))),
+        LockState::Absent => (v1::LockStanding::Absent, None, None),
+        LockState::Unsigned(path) => (v1::LockStanding::Unsigned, Some(path), None),
+        LockState::Matches(path) => (v1::LockStanding::Matches, Some(path), None),
+        LockState::Refused(error) => (v1::LockStanding::Refused, None, Some(with_sources(&*error))),
     };
     let unsigned = draft.unsigned.iter().map(|path| path.display().to_string());
     v1::LockResponse {

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::access::Visible;
-use crate::async_log::{Piece, Reader, Wanted};
+use crate::async_log::{LineFilter, Piece, Reader};
 use rye_host::clock::Timer;
 use rye_journal::{DeltaKind, Live, Shown};
 
@@ -21,39 +21,39 @@ const MOST_READS: u32 = 80;
 
 /// The deltas that a stream shows.
 #[derive(Debug, Clone)]
-pub(super) struct Kinds {
+pub(super) struct DeltaFilter {
     /// Kinds of model output; `None` means all.
     pub(super) said: Option<Vec<DeltaKind>>,
     /// True if the output of tools is included.
     pub(super) output: bool,
 }
 
-impl Kinds {
+impl DeltaFilter {
     fn has(&self, kind: DeltaKind) -> bool {
         self.said.as_ref().is_none_or(|said| said.contains(&kind))
     }
 }
 
-pub(super) enum Told {
+pub(super) enum LiveItem {
     /// An event or a delta of the model.
     Shown(Shown),
     /// Lines printed by a tool.
     Lines(Piece),
 }
 
-pub(super) struct Going {
+pub(super) struct LiveStream {
     live: Live,
-    kinds: Kinds,
+    kinds: DeltaFilter,
     output: Option<Output>,
     /// The next event or delta, held until the lines before it are shown.
     held: Option<Shown>,
 }
 
-impl Going {
+impl LiveStream {
     /// Starts to follow `run`: the events and deltas of `live`, filtered by `kinds`, and output from now on.
-    pub(super) async fn new(run: &Visible, live: Live, kinds: Kinds) -> Self {
+    pub(super) async fn new(run: &Visible, live: Live, kinds: DeltaFilter) -> Self {
         let output = if kinds.output {
-            Some(Output::begin(run.logs(Wanted::default()), run.clock()).await)
+            Some(Output::begin(run.logs(LineFilter::default()), run.clock()).await)
         } else {
             None
         };
@@ -66,15 +66,18 @@ impl Going {
     }
 
     /// Returns `None` after the event that ended `run`.
-    pub(super) async fn next(&mut self, run: &Visible) -> Option<Result<Told, rye_journal::Error>> {
+    pub(super) async fn next(
+        &mut self,
+        run: &Visible,
+    ) -> Option<Result<LiveItem, rye_journal::Error>> {
         loop {
             if let Some(output) = &mut self.output
                 && let Some(piece) = output.next(run.clock(), self.held.is_some()).await
             {
-                return Some(Ok(Told::Lines(piece)));
+                return Some(Ok(LiveItem::Lines(piece)));
             }
             if let Some(held) = self.held.take() {
-                return Some(Ok(Told::Shown(held)));
+                return Some(Ok(LiveItem::Shown(held)));
             }
             let shown = match &mut self.output {
                 None => self.live.next().await?,

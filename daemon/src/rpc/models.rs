@@ -6,7 +6,7 @@ use rye_core::model::{Limits, Run};
 use rye_core::money::Usd;
 use rye_core::policy::Risk;
 use rye_core::provider::{Api, Prices, Size};
-use rye_core::thread::Offered;
+use rye_core::thread::OfferedTool;
 use rye_proto::v1;
 use serde::Deserialize;
 
@@ -132,7 +132,7 @@ pub(super) fn risks(risks: Vec<(String, Risk)>) -> Vec<v1::PermissionRisk> {
         .collect()
 }
 
-fn tool(offered: Offered) -> v1::OfferedTool {
+fn tool(offered: OfferedTool) -> v1::OfferedTool {
     v1::OfferedTool {
         name: offered.tool.name,
         description: offered.tool.description,

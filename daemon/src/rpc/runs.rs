@@ -14,14 +14,14 @@ use rye_proto::v1::runs_server::Runs;
 use tonic::{Request, Response, Status};
 
 use super::decode::{Group, Streamed};
-use super::live::Going;
+use super::live::LiveStream;
 use super::status::{invalid, of_journal, with_reason};
 use super::streams::Streams;
 use super::texts::{Json, Texts};
 use super::visible::visible;
 use super::{decode, encode, logs, stream};
 use crate::access::{Access, Actionable, Extent, Visible};
-use crate::async_log::Wanted;
+use crate::async_log::LineFilter;
 use crate::exports::Exports;
 use crate::port::Resume;
 use crate::process::KILL_GRACE;
@@ -36,7 +36,7 @@ const FILES_PATIENCE: Duration = Duration::from_secs(2);
 /// Child runs whose costs and continuations are looked up concurrently.
 const SIDE_BY_SIDE: usize = 64;
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
 #[derive(Debug)]
 pub(super) struct RunsService {
@@ -86,7 +86,7 @@ impl RunsService {
         caller: Layer,
         of: Group,
         request: v1::StreamRequest,
-    ) -> Answer<<Self as Runs>::StreamStream> {
+    ) -> RpcResult<<Self as Runs>::StreamStream> {
         let extent = Extent {
             since: decode::spot(&self.log, &request.cursor)?,
             follow: request.follow,
@@ -113,7 +113,7 @@ async fn encoded(run: &Visible, texts: &mut Texts) -> Result<v1::Run, Status> {
     Ok(texts.add(brief, run).await)
 }
 
-async fn answered<T>(run: &Visible, answer: impl FnOnce(v1::Run) -> T) -> Answer<T> {
+async fn answered<T>(run: &Visible, answer: impl FnOnce(v1::Run) -> T) -> RpcResult<T> {
     let run = encoded(run, &mut Texts::default()).await?;
     Ok(Response::new(answer(run)))
 }
@@ -147,7 +147,7 @@ fn resumed_at(before: &Run, run: &Run) -> String {
 
 #[tonic::async_trait]
 impl Runs for RunsService {
-    async fn start(&self, request: Request<v1::StartRequest>) -> Answer<v1::StartResponse> {
+    async fn start(&self, request: Request<v1::StartRequest>) -> RpcResult<v1::StartResponse> {
         let (caller, request) = decode::open(request)?;
         let durability = decode::durability(request.durability)?;
         let mut start = decode::start(caller, request.item, request.project)?;
@@ -183,7 +183,7 @@ impl Runs for RunsService {
         Ok(Response::new(answer))
     }
 
-    async fn wait(&self, request: Request<v1::WaitRequest>) -> Answer<v1::WaitResponse> {
+    async fn wait(&self, request: Request<v1::WaitRequest>) -> RpcResult<v1::WaitResponse> {
         let (caller, request) = decode::open(request)?;
         if request.run_ids.is_empty() || request.run_ids.len() > MOST_WAITED {
             return Err(invalid("run_ids", format!("name 1 to {MOST_WAITED} runs")));
@@ -218,7 +218,7 @@ impl Runs for RunsService {
         Ok(Response::new(v1::WaitResponse { runs, timed_out }))
     }
 
-    async fn cancel(&self, request: Request<v1::CancelRequest>) -> Answer<v1::CancelResponse> {
+    async fn cancel(&self, request: Request<v1::CancelRequest>) -> RpcResult<v1::CancelResponse> {
         let (caller, request) = decode::open(request)?;
         let cause = decode::cause(&caller, &request.reason)?;
         let id = decode::run_id(&request.run_id)?;
@@ -227,7 +227,7 @@ impl Runs for RunsService {
         answered(&run, |run| v1::CancelResponse { run: Some(run) }).await
     }
 
-    async fn kill(&self, request: Request<v1::KillRequest>) -> Answer<v1::KillResponse> {
+    async fn kill(&self, request: Request<v1::KillRequest>) -> RpcResult<v1::KillResponse> {
         let (caller, request) = decode::open(request)?;
         let grace = request.grace_ms.map_or(KILL_GRACE, Duration::from_millis);
         let asked = Kill {
@@ -245,7 +245,7 @@ impl Runs for RunsService {
         answered(&run, answer).await
     }
 
-    async fn remove(&self, request: Request<v1::RemoveRequest>) -> Answer<v1::RemoveResponse> {
+    async fn remove(&self, request: Request<v1::RemoveRequest>) -> RpcResult<v1::RemoveResponse> {
         let (caller, request) = decode::open(request)?;
         let ids = request.run_ids.iter().map(|id| decode::run_id(id));
         let ids: Vec<RunId> = ids.collect::<Result<_, _>>()?;
@@ -257,7 +257,7 @@ impl Runs for RunsService {
         }))
     }
 
-    async fn prune(&self, request: Request<v1::PruneRequest>) -> Answer<v1::PruneResponse> {
+    async fn prune(&self, request: Request<v1::PruneRequest>) -> RpcResult<v1::PruneResponse> {
         let (caller, request) = decode::open(request)?;
         let statuses = request.statuses.iter();
         let statuses = statuses.map(|status| decode::status(*status));
@@ -292,13 +292,16 @@ impl Runs for RunsService {
         }))
     }
 
-    async fn suspend(&self, request: Request<v1::SuspendRequest>) -> Answer<v1::SuspendResponse> {
+    async fn suspend(
+        &self,
+        request: Request<v1::SuspendRequest>,
+    ) -> RpcResult<v1::SuspendResponse> {
         let run = self.actionable(request, |request| request.run_id).await?;
         let run = run.suspend().await?;
         answered(&run, |run| v1::SuspendResponse { run: Some(run) }).await
     }
 
-    async fn resume(&self, request: Request<v1::ResumeRequest>) -> Answer<v1::ResumeResponse> {
+    async fn resume(&self, request: Request<v1::ResumeRequest>) -> RpcResult<v1::ResumeResponse> {
         let (caller, request) = decode::open(request)?;
         let id = decode::run_id(&request.run_id)?;
         let (raised, spend) = decode::raise(request.raise)?;
@@ -328,7 +331,7 @@ impl Runs for RunsService {
     async fn approvals(
         &self,
         request: Request<v1::ApprovalsRequest>,
-    ) -> Answer<v1::ApprovalsResponse> {
+    ) -> RpcResult<v1::ApprovalsResponse> {
         let (caller, request) = decode::open(request)?;
         let of_run = decode::optional_run_id("run_id", &request.run_id)?;
         let (asked, next) = if let Some(id) = of_run {
@@ -351,7 +354,7 @@ impl Runs for RunsService {
         }))
     }
 
-    async fn answer(&self, request: Request<v1::AnswerRequest>) -> Answer<v1::AnswerResponse> {
+    async fn answer(&self, request: Request<v1::AnswerRequest>) -> RpcResult<v1::AnswerResponse> {
         let (caller, request) = decode::open(request)?;
         let id = decode::run_id(&request.run_id)?;
         let asked = decode::given(&request.approval_id);
@@ -362,7 +365,7 @@ impl Runs for RunsService {
         answered(&run, |run| v1::AnswerResponse { run: Some(run) }).await
     }
 
-    async fn say(&self, request: Request<v1::SayRequest>) -> Answer<v1::SayResponse> {
+    async fn say(&self, request: Request<v1::SayRequest>) -> RpcResult<v1::SayResponse> {
         let (caller, request) = decode::open(request)?;
         let id = decode::run_id(&request.run_id)?;
         let run = self.access.actionable(&caller, &id).await?;
@@ -370,7 +373,7 @@ impl Runs for RunsService {
         answered(&run, |run| v1::SayResponse { run: Some(run) }).await
     }
 
-    async fn step(&self, request: Request<v1::StepRequest>) -> Answer<v1::StepResponse> {
+    async fn step(&self, request: Request<v1::StepRequest>) -> RpcResult<v1::StepResponse> {
         let (caller, request) = decode::open(request)?;
         if request.node.is_empty() {
             return Err(invalid("node", "it is missing"));
@@ -397,7 +400,7 @@ impl Runs for RunsService {
     async fn validate(
         &self,
         request: Request<v1::ValidateRequest>,
-    ) -> Answer<v1::ValidateResponse> {
+    ) -> RpcResult<v1::ValidateResponse> {
         let request = request.into_inner();
         let item = decode::item(request.item)?;
         let inspector = self.access.inspector();
@@ -405,7 +408,7 @@ impl Runs for RunsService {
         Ok(Response::new(encode::checked(checked.await?)))
     }
 
-    async fn show(&self, request: Request<v1::ShowRequest>) -> Answer<v1::ShowResponse> {
+    async fn show(&self, request: Request<v1::ShowRequest>) -> RpcResult<v1::ShowResponse> {
         let (caller, request) = decode::open(request)?;
         let format = decode::format(request.format)?;
         let run = decode::optional_run_id("run_id", &request.run_id)?;
@@ -426,14 +429,14 @@ impl Runs for RunsService {
         Ok(Response::new(v1::ShowResponse { text }))
     }
 
-    async fn get(&self, request: Request<v1::GetRequest>) -> Answer<v1::GetResponse> {
+    async fn get(&self, request: Request<v1::GetRequest>) -> RpcResult<v1::GetResponse> {
         let run = visible(&self.access, request, |request| request.run_id).await?;
         let brief = encode::brief(&run, &run.beside_with_left().await?);
         let run = Some(Texts::default().add(brief, &run).await);
         Ok(Response::new(v1::GetResponse { run }))
     }
 
-    async fn list(&self, request: Request<v1::ListRequest>) -> Answer<v1::ListResponse> {
+    async fn list(&self, request: Request<v1::ListRequest>) -> RpcResult<v1::ListResponse> {
         let (caller, request) = decode::open(request)?;
         let filter = Filter {
             statuses: request
@@ -461,7 +464,7 @@ impl Runs for RunsService {
     async fn children(
         &self,
         request: Request<v1::ChildrenRequest>,
-    ) -> Answer<v1::ChildrenResponse> {
+    ) -> RpcResult<v1::ChildrenResponse> {
         let (caller, request) = decode::open(request)?;
         let reach = if request.whole_tree {
             Reach::Tree
@@ -482,7 +485,7 @@ impl Runs for RunsService {
         Ok(Response::new(v1::ChildrenResponse { runs }))
     }
 
-    async fn steps(&self, request: Request<v1::StepsRequest>) -> Answer<v1::StepsResponse> {
+    async fn steps(&self, request: Request<v1::StepsRequest>) -> RpcResult<v1::StepsResponse> {
         let run = visible(&self.access, request, |request| request.run_id).await?;
         let ended = run
             .steps()
@@ -500,7 +503,7 @@ impl Runs for RunsService {
 
     type StateStream = Pin<Box<dyn Stream<Item = Result<v1::StateResponse, Status>> + Send>>;
 
-    async fn state(&self, request: Request<v1::StateRequest>) -> Answer<Self::StateStream> {
+    async fn state(&self, request: Request<v1::StateRequest>) -> RpcResult<Self::StateStream> {
         let (caller, request) = decode::open(request)?;
         let id = decode::run_id(&request.run_id)?;
         let run = self.access.visible(&caller, &id).await?;
@@ -528,7 +531,7 @@ impl Runs for RunsService {
     async fn transcript(
         &self,
         request: Request<v1::TranscriptRequest>,
-    ) -> Answer<Self::TranscriptStream> {
+    ) -> RpcResult<Self::TranscriptStream> {
         let (caller, request) = decode::open(request)?;
         let id = decode::run_id(&request.run_id)?;
         let run = self.access.visible(&caller, &id).await?;
@@ -545,11 +548,11 @@ impl Runs for RunsService {
 
     type LogsStream = Pin<Box<dyn Stream<Item = Result<v1::LogsResponse, Status>> + Send>>;
 
-    async fn logs(&self, request: Request<v1::LogsRequest>) -> Answer<Self::LogsStream> {
+    async fn logs(&self, request: Request<v1::LogsRequest>) -> RpcResult<Self::LogsStream> {
         let (caller, request) = decode::open(request)?;
         let id = decode::run_id(&request.run_id)?;
         let run = self.access.visible(&caller, &id).await?;
-        let wanted = Wanted {
+        let wanted = LineFilter {
             node: decode::given(&request.node),
             item: decode::given(&request.item),
         };
@@ -561,7 +564,7 @@ impl Runs for RunsService {
 
     type StreamStream = Pin<Box<dyn Stream<Item = Result<v1::StreamResponse, Status>> + Send>>;
 
-    async fn stream(&self, request: Request<v1::StreamRequest>) -> Answer<Self::StreamStream> {
+    async fn stream(&self, request: Request<v1::StreamRequest>) -> RpcResult<Self::StreamStream> {
         let (caller, request) = decode::open(request)?;
         let id = match decode::streamed(&request)? {
             Streamed::One(id) => id,
@@ -572,7 +575,7 @@ impl Runs for RunsService {
         if let Some(kinds) = decode::deltas(&request)? {
             let place = self.streams.take(&caller)?;
             let live = run.listen(from).await.map_err(of_journal)?;
-            let going = Going::new(&run, live, kinds).await;
+            let going = LiveStream::new(&run, live, kinds).await;
             let told = place.held_by(stream::live(run, going));
             return Ok(Response::new(Box::pin(told)));
         }

@@ -8,7 +8,7 @@ use rye_proto::v1;
 use tonic::Status;
 
 use super::encode;
-use super::live::{self, Going};
+use super::live::{self, LiveStream};
 use super::status::of_journal;
 use crate::access::{Several, Visible};
 use rye_journal::{Cursor, Line, Piece, Read, Reader, Shown};
@@ -55,7 +55,7 @@ pub(super) fn events(run: Arc<Visible>, events: Cursor) -> impl Stream<Item = To
 }
 
 /// The events and deltas of a run in the order of display; an error ends the stream.
-pub(super) fn live(run: Arc<Visible>, going: Going) -> impl Stream<Item = Told> + Send {
+pub(super) fn live(run: Arc<Visible>, going: LiveStream) -> impl Stream<Item = Told> + Send {
     stream::unfold(Some((run, going, None)), |state| async move {
         let (run, mut going, last) = state?;
         let shown = going.next(&run).await?;
@@ -65,13 +65,13 @@ pub(super) fn live(run: Arc<Visible>, going: Going) -> impl Stream<Item = Told> 
             ..v1::StreamResponse::default()
         };
         let told = match shown {
-            Ok(live::Told::Shown(Shown::Line(shown))) => event(&run, shown)
+            Ok(live::LiveItem::Shown(Shown::Line(shown))) => event(&run, shown)
                 .await
                 .map(|(told, charge)| (told, Some(charge))),
-            Ok(live::Told::Shown(Shown::Delta(said))) => {
+            Ok(live::LiveItem::Shown(Shown::Delta(said))) => {
                 Ok((of_delta(encode::delta(&run.id, said)), None))
             }
-            Ok(live::Told::Lines(piece)) => Ok((of_delta(encode::lines(&run.id, piece)), None)),
+            Ok(live::LiveItem::Lines(piece)) => Ok((of_delta(encode::lines(&run.id, piece)), None)),
             Err(error) => Err(of_journal(error)),
         };
         Some(match told {

@@ -25,7 +25,7 @@ pub(super) struct Streams {
 
 /// Permit of one open stream.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct StreamPermit {
     _of_all: OwnedSemaphorePermit,
     _of_principal: OwnedSemaphorePermit,
 }
@@ -42,7 +42,7 @@ impl Streams {
     }
 
     /// Fails if `caller` or all callers together have too many streams open.
-    pub(super) fn take(&self, caller: &Layer) -> Result<Place, Status> {
+    pub(super) fn take(&self, caller: &Layer) -> Result<StreamPermit, Status> {
         let of_principal = {
             // Every use inserts or removes whole entries, so a panic elsewhere leaves the map valid.
             let mut known = self
@@ -69,14 +69,14 @@ impl Streams {
         let of_all = Arc::clone(&self.all).try_acquire_owned();
         let of_all =
             of_all.map_err(|_full| refused("all callers have".to_owned(), 2 * self.each))?;
-        Ok(Place {
+        Ok(StreamPermit {
             _of_all: of_all,
             _of_principal: of_principal,
         })
     }
 }
 
-impl Place {
+impl StreamPermit {
     /// Holds the permit for as long as `stream` exists.
     pub(super) fn held_by<S: Stream>(self, stream: S) -> impl Stream<Item = S::Item> {
         stream.map(move |item| {

@@ -54,9 +54,9 @@ fn by_another<T>(message: T) -> Request<T> {
 
 /// Names of the methods called so far.
 #[derive(Default)]
-struct Asked(BTreeSet<String>);
+struct CheckedMethods(BTreeSet<String>);
 
-impl Asked {
+impl CheckedMethods {
     /// Asserts that the method answers that there is no such run.
     async fn refused<T>(
         &mut self,
@@ -107,7 +107,7 @@ fn short() -> ItemRef {
     }
 }
 
-impl Asked {
+impl CheckedMethods {
     /// Executes an item in a way that would continue the run.
     async fn of_resumptions(&mut self, items: &ItemsService, project: &str, run: &str) {
         for node in ["", r#""node": "a", "#] {
@@ -140,7 +140,7 @@ async fn methods_neither_show_nor_change_runs_invisible_to_caller() {
     let access = Access::new(daemon.supervisor.clone());
     let runs = RunsService::new(access.clone(), daemon.exports(), Streams::new(100), "key");
     let items = ItemsService::new(access.clone());
-    let mut asked = Asked::default();
+    let mut asked = CheckedMethods::default();
     macro_rules! refused {
         ($name:literal, $service:ident . $method:ident : $message:ident) => {
             let message = v1::$message {

@@ -12,16 +12,16 @@ use rye_core::memory::Memory;
 use rye_core::model::{Failure, KillReceipt, Object};
 use serde_json::{Value, json};
 
-use crate::chain::{Chain, Origin, Plan};
+use crate::chain::{CallOrigin, Chain, Plan};
 use crate::exhausted::Exhausted;
-use crate::port::Wanted;
+use crate::port::ChildRequest;
 use crate::projects::Project;
 
 /// An action to carry out.
 #[derive(Debug, Clone)]
 pub struct Order {
     /// The run and the attempt that need it.
-    pub origin: Origin,
+    pub origin: CallOrigin,
     pub project: Arc<Project>,
     pub primary: Primary,
     pub item: ItemRef,
@@ -98,13 +98,13 @@ impl Prepared {
 
     /// Returns the run that carries the action out, or `None` if [`Dispatch`](super::Dispatch) does. `call` is the
     /// prepared call.
-    pub fn wanted(&self, call: &Call) -> Option<Wanted> {
+    pub fn wanted(&self, call: &Call) -> Option<ChildRequest> {
         match &self.plan {
-            Ok(Plan::Graph) => Some(Wanted::Graph {
+            Ok(Plan::Graph) => Some(ChildRequest::Graph {
                 item: self.item.clone(),
                 params: call.params.clone(),
             }),
-            Ok(Plan::Thread(order)) => Some(Wanted::Thread(order.clone())),
+            Ok(Plan::Thread(order)) => Some(ChildRequest::Thread(order.clone())),
             Ok(Plan::Native(_) | Plan::Process(_) | Plan::Http(_) | Plan::Mcp(_)) | Err(_) => None,
         }
     }

@@ -24,7 +24,7 @@ use rye_core::definition::{self, Action, Caching, Finding, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::expr::{did_you_mean, nearest};
 use rye_core::id::{ItemKind, ItemRef, RunId};
-use rye_core::model::graph::{LastStep, Left, State};
+use rye_core::model::graph::{GraphState, LastStep, UnfinishedWork};
 use rye_core::model::{
     Budget, ChildTerms, Durability, Extent, Failure, GraphTask, Object, Run, Spec, StartFrom, Task,
 };
@@ -40,8 +40,8 @@ use crate::chain::{self, Chain, Terminal};
 use crate::config::Config;
 use crate::dispatch;
 use crate::inspect::runnable;
-use crate::offers::LeftOut;
-use crate::projects::{Inside, Site};
+use crate::offers::OmittedTools;
+use crate::projects::{ProjectRef, ProjectView};
 use crate::services::Services;
 
 impl Supervisor {
@@ -59,10 +59,10 @@ impl Supervisor {
         let budget = self.budget(id, &request).await?;
         // A child run has the directory of its parent.
         let site = match &request.lineage {
-            Some(lineage) => Site::from(&*lineage.spec),
-            None => Site::from(&request.directory),
+            Some(lineage) => ProjectRef::from(&*lineage.spec),
+            None => ProjectRef::from(&request.directory),
         };
-        let work = move |inside: &Inside<'_>| match item.kind {
+        let work = move |inside: &ProjectView<'_>| match item.kind {
             ItemKind::Directive => admission.admit_thread(inside, budget, &item, &request),
             ItemKind::Tool | ItemKind::Knowledge | ItemKind::Config => {
                 admission.admit(inside, budget, &item, request)
@@ -81,7 +81,7 @@ struct Admission {
 impl Admission {
     fn admit(
         &self,
-        inside: &Inside<'_>,
+        inside: &ProjectView<'_>,
         budget: Budget,
         item: &ItemRef,
         request: Start,
@@ -107,7 +107,7 @@ impl Admission {
     /// Returns the specification of a run of any kind, which does `task` with the item of that content hash.
     fn spec(
         &self,
-        inside: &Inside<'_>,
+        inside: &ProjectView<'_>,
         task: Task,
         (item, content_hash): (&ItemRef, &str),
         budget: Budget,
@@ -156,7 +156,7 @@ impl Admission {
     /// Admits a graph run. The graph is parsed and validated, and its `permissions` become a layer.
     fn admit_graph(
         &self,
-        inside: &Inside<'_>,
+        inside: &ProjectView<'_>,
         budget: Budget,
         resolved: &Chain,
         request: Start,
@@ -174,7 +174,7 @@ impl Admission {
                 let mut spec = self.spec(inside, Task::Unreadable, what, budget, &request);
                 spec.inputs = request.inputs;
                 return Ok(Admitted {
-                    left_out: LeftOut::default(),
+                    left_out: OmittedTools::default(),
                     notes: Vec::new(),
                     spec,
                     fault: Some(Failure::permanent("graph_validation_failed", text)),
@@ -232,7 +232,7 @@ impl Admission {
         };
         let unset = variables::unset(&spec, &graph, library, &self.config);
         Ok(Admitted {
-            left_out: LeftOut::default(),
+            left_out: OmittedTools::default(),
             notes: chosen.note.into_iter().chain(added).collect(),
             spec,
             fault: undeclared.err().or(unset).or(misfit).or(used_up).or(astray),
@@ -244,7 +244,7 @@ impl Admission {
     /// start runs that cost money.
     fn admit_tool(
         &self,
-        inside: &Inside<'_>,
+        inside: &ProjectView<'_>,
         budget: Budget,
         resolved: &Chain,
         request: Start,
@@ -275,7 +275,7 @@ impl Admission {
         let usable = resolved.check_asked_server(&spec.inputs, library);
         usable.map_err(|source| refused(&spec.item, source.suggesting(library)))?;
         Ok(Admitted {
-            left_out: LeftOut::default(),
+            left_out: OmittedTools::default(),
             notes: Vec::new(),
             spec,
             fault: None,
@@ -438,7 +438,11 @@ fn start_from(
         StartAt::Injected(state) => {
             let mut fresh = fresh(graph);
             misfit = lay_over(&mut fresh, state);
-            (graph.start.clone(), (fresh, Left::default()), Extent::Rest)
+            (
+                graph.start.clone(),
+                (fresh, UnfinishedWork::default()),
+                Extent::Rest,
+            )
         }
         StartAt::Node {
             node,
@@ -447,7 +451,8 @@ fn start_from(
             verdicts: _,
         } => {
             let inherited = from.as_ref().and_then(|run| run.inherited());
-            let (mut state, left) = inherited.unwrap_or_else(|| (fresh(graph), Left::default()));
+            let (mut state, left) =
+                inherited.unwrap_or_else(|| (fresh(graph), UnfinishedWork::default()));
             state.steps = 0;
             misfit = lay_over(&mut state, inject_state);
             (node.clone(), (state, left), Extent::OneNode)
@@ -467,7 +472,7 @@ fn start_from(
     let start = StartFrom {
         node,
         state,
-        left: (left != Left::default()).then_some(left),
+        left: (left != UnfinishedWork::default()).then_some(left),
         then,
         extent,
     };
@@ -475,15 +480,15 @@ fn start_from(
 }
 
 /// Initial state of the graph.
-fn fresh(graph: &Graph) -> State {
-    State {
+fn fresh(graph: &Graph) -> GraphState {
+    GraphState {
         vars: graph.state.clone().into(),
-        ..State::default()
+        ..GraphState::default()
     }
 }
 
 /// Sets `vars` in `state`. Returns a failure for the reserved key `inputs`.
-fn lay_over(state: &mut State, vars: &Object) -> Option<Failure> {
+fn lay_over(state: &mut GraphState, vars: &Object) -> Option<Failure> {
     let mut misfit = None;
     for (key, value) in vars {
         if key == "inputs" {
@@ -527,7 +532,7 @@ fn used_up(start_at: &StartAt, limit: u32) -> Option<Failure> {
 
 /// Returns the node at which an ended run is continued, and the state: the failed node or the one it had reached, or
 /// the start if it took no step.
-fn resumption(run: &Run, graph: &Graph) -> Result<(String, (State, Left)), Error> {
+fn resumption(run: &Run, graph: &Graph) -> Result<(String, (GraphState, UnfinishedWork)), Error> {
     let unfit = |problem: &str| Error::Unfit {
         run: run.id.clone(),
         problem: problem.to_owned(),
@@ -557,12 +562,15 @@ fn resumption(run: &Run, graph: &Graph) -> Result<(String, (State, Left)), Error
         (None, None) if spec.graph().is_none() => Err(unfit(
             "it ended because its graph could not be read; start it anew",
         )),
-        (None, None) => Ok((graph.start.clone(), (fresh(graph), Left::default()))),
+        (None, None) => Ok((
+            graph.start.clone(),
+            (fresh(graph), UnfinishedWork::default()),
+        )),
     }
 }
 
 /// True if the run ended with the failure of `last`.
-fn ended_at_it(state: &State, last: &LastStep) -> bool {
+fn ended_at_it(state: &GraphState, last: &LastStep) -> bool {
     let mut suppressed = state.suppressed.iter();
     last.error.is_some()
         && last.next_node.is_none()

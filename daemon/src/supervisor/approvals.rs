@@ -21,7 +21,7 @@ use super::handle::Supervisor;
 use super::request::Deadlines;
 use crate::port::{Resume, Settled};
 use rye_host::task;
-use rye_journal::{Change, Refused, Why};
+use rye_journal::{Change, RefusalReason, Refused};
 
 impl Supervisor {
     /// Answers a question of the run `id`, and resumes a run that is suspended for it. `asked` is the id of the
@@ -67,7 +67,7 @@ impl Supervisor {
         match self.journal().commit(vec![Change::event(id, event)]).await {
             Ok(committed) => self.journal().published(committed.ticket).await?,
             Err(rye_journal::Error::Refused(Refused {
-                why: Why::Illegal(_),
+                why: RefusalReason::Illegal(_),
                 ..
             })) => return Err(nothing_open(&run)),
             Err(error) => return Err(error.into()),

@@ -18,7 +18,7 @@ use crate::port::CONTROL;
 
 /// Control parameters and inputs.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct GraphParams {
     /// All parameters that are not control parameters.
     pub(super) inputs: Object,
     /// True if the caller does not wait for the run.
@@ -38,7 +38,7 @@ pub(super) struct Asked {
     pub(super) resume: Option<RunId>,
 }
 
-impl Asked {
+impl GraphParams {
     /// Separates the parameters. A failure has the code `invalid_params` and names the parameter.
     pub(super) fn read(params: Object) -> Result<Self, Failure> {
         let mut params = Params::new(params, "a graph");
@@ -91,7 +91,7 @@ fn resumed(params: &mut Params) -> Result<Option<RunId>, Failure> {
     }
 }
 
-impl Asked {
+impl GraphParams {
     /// Start position of a run of one node, or of a new run.
     pub(super) fn start_at(node: Option<String>, inject_state: Object) -> StartAt {
         match node {
@@ -175,8 +175,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(params: &Value) -> Result<Asked, Failure> {
-        Asked::read(params.as_object().cloned().unwrap_or_default())
+    fn read(params: &Value) -> Result<GraphParams, Failure> {
+        GraphParams::read(params.as_object().cloned().unwrap_or_default())
     }
 
     #[test]

@@ -14,13 +14,13 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::admission::{inherited_layers, refused};
-use super::asked::Asked;
+use super::asked::GraphParams;
 use super::error::Error;
-use super::handle::{Asker, Supervisor};
+use super::handle::{EnvelopeRequest, Supervisor};
 use super::request::{Start, StartAt, Started};
-use crate::chain::{self, Chain, Origin, Terminal};
+use crate::chain::{self, CallOrigin, Chain, Terminal};
 use crate::inspect::runnable;
-use crate::projects::Inside;
+use crate::projects::ProjectView;
 use crate::services::{Envelope, Order, TraceMode};
 
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl Supervisor {
         let spec = Arc::new(self.admit(&run, request).await?.spec);
         let order = Order {
             params: spec.inputs.clone(),
-            origin: Origin {
+            origin: CallOrigin {
                 run,
                 spec,
                 attempt: 1,
@@ -131,7 +131,7 @@ impl Supervisor {
 
     async fn execute_tool(&self, request: Start, trace: TraceMode) -> Result<Executed, Error> {
         let (envelope, receiver) = oneshot::channel();
-        let asker = Asker { trace, envelope };
+        let asker = EnvelopeRequest { trace, envelope };
         let started = self.admit_and_launch(request, Some(asker)).await?;
         let envelope = receiver.await.ok();
         self.settled(&started.run).await?;
@@ -142,7 +142,7 @@ impl Supervisor {
     }
 
     async fn execute_graph(&self, mut request: Start) -> Result<Executed, Error> {
-        let asked = Asked::read(std::mem::take(&mut request.inputs));
+        let asked = GraphParams::read(std::mem::take(&mut request.inputs));
         let asked = asked.map_err(|failure| Error::Params {
             message: failure.message,
         })?;
@@ -169,7 +169,7 @@ impl Supervisor {
             }
             (None, Some(run)) => self.start_again(&run, request).await?.id.clone(),
             (None, None) => {
-                request.start_at = Asked::start_at(None, asked.inject_state);
+                request.start_at = GraphParams::start_at(None, asked.inject_state);
                 self.start(request).await?.run
             }
         };
@@ -224,7 +224,7 @@ impl Supervisor {
     ) -> Result<chain::Draft, Error> {
         let item = runnable(&item)?;
         permit(&[caller], Primary::Fetch, &item)?;
-        let work = move |inside: &Inside<'_>| {
+        let work = move |inside: &ProjectView<'_>| {
             chain::draft(inside.library, &item)
                 .map_err(|source| refused(&item, source.suggesting(inside.library)))
         };
@@ -239,7 +239,7 @@ impl Supervisor {
         trace: TraceMode,
     ) -> Result<(Chain, Option<Vec<Value>>), Error> {
         let item = runnable(item)?;
-        let work = move |inside: &Inside<'_>| {
+        let work = move |inside: &ProjectView<'_>| {
             let mut noted = (trace == TraceMode::On).then(chain::Trace::default);
             let chain = chain::resolve(inside.library, &item, noted.as_mut());
             let chain =

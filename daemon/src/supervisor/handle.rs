@@ -29,7 +29,7 @@ use crate::stop::Stop;
 use rye_host::clock::Timer;
 use rye_host::crash_suspects::Suspects;
 use rye_host::task::{self, Scope};
-use rye_journal::{Change, Journal, KeyOwner, Of, Refused, Since, Until, Why};
+use rye_journal::{Change, Journal, KeyOwner, Of, RefusalReason, Refused, Since, Until};
 
 /// Length of the launch queue; a start waits while it is full.
 pub(super) const LAUNCH_QUEUE: usize = 256;
@@ -68,7 +68,7 @@ pub(super) enum Launch {
 
 pub(super) struct Beginner {
     pub(super) begin: Begin,
-    pub(super) asker: Option<Asker>,
+    pub(super) asker: Option<EnvelopeRequest>,
 }
 
 pub(super) enum Begin {
@@ -93,7 +93,7 @@ impl Begin {
 
 /// The caller that waits for the envelope of a tool run.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(super) struct EnvelopeRequest {
     pub(super) trace: TraceMode,
     pub(super) envelope: oneshot::Sender<Envelope>,
 }
@@ -271,7 +271,7 @@ impl Supervisor {
     pub(super) async fn admit_and_launch(
         &self,
         request: Start,
-        asker: Option<Asker>,
+        asker: Option<EnvelopeRequest>,
     ) -> Result<Started, Error> {
         let journal = self.journal();
         if self.shared.stopping.is_cancelled() {
@@ -378,7 +378,7 @@ impl Supervisor {
         }));
         let committed = match journal.commit(changes).await {
             Err(rye_journal::Error::Refused(Refused {
-                why: Why::KeyTaken(run),
+                why: RefusalReason::KeyTaken(run),
                 ..
             })) => {
                 // The key was taken after it was looked up.

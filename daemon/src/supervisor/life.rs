@@ -9,7 +9,7 @@ use rye_core::model::{
     Event, Failure, KillReceipt, Run, RunEvent, SuspendReason, Suspension, Task,
 };
 
-use super::handle::{Asker, Begin, Beginner, Supervisor};
+use super::handle::{Begin, Beginner, EnvelopeRequest, Supervisor};
 use crate::drive::{self, RunContext};
 use crate::exhausted::Exhausted;
 use crate::projects::Project;
@@ -68,7 +68,7 @@ impl Supervisor {
         stop
     }
 
-    async fn own_run(&self, run: Arc<Run>, stop: Stop, asker: Option<Asker>) {
+    async fn own_run(&self, run: Arc<Run>, stop: Stop, asker: Option<EnvelopeRequest>) {
         // A stop may have been requested before it had a task.
         if let Ok(Some(record)) = self.journal().run(&run.id).await {
             if let Some(cause) = &record.cancel {
@@ -205,7 +205,7 @@ impl Supervisor {
         &self,
         run: &Arc<Run>,
         stop: &Stop,
-        asker: Option<Asker>,
+        asker: Option<EnvelopeRequest>,
     ) -> Result<DriverExit, rye_journal::Error> {
         let services = &self.shared.services;
         let projects = &services.projects;

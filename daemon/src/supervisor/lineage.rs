@@ -23,14 +23,14 @@ use rye_core::money::Usd;
 use rye_core::thread::ThreadOrder;
 use serde_json::{Value, json};
 
-use super::asked::Asked;
+use super::asked::GraphParams;
 use super::error::Error;
 use super::handle::{Shared, Supervisor};
 use super::request::{Lineage, Reach, Start, StartAt};
 use super::resume::continuation_key;
 use crate::directives;
-use crate::port::{AccountView, Nest, Nested, Refusal, Resume, Runs, Wanted};
-use crate::projects::Site;
+use crate::port::{AccountView, ChildRequest, Nest, Nested, Refusal, Resume, Runs};
+use crate::projects::ProjectRef;
 use rye_journal::{Change, Filter, Summary};
 
 /// Runs per page of a listing.
@@ -126,8 +126,8 @@ impl Supervisor {
             return Err(Failure::permanent("depth_exceeded", text));
         }
         match wanted {
-            Wanted::Graph { item, params } => self.nest_graph(order, item, params).await,
-            Wanted::Thread(thread) => self.nest_thread(order, thread).await,
+            ChildRequest::Graph { item, params } => self.nest_graph(order, item, params).await,
+            ChildRequest::Thread(thread) => self.nest_thread(order, thread).await,
         }
     }
 
@@ -137,11 +137,11 @@ impl Supervisor {
         item: &ItemRef,
         params: &Object,
     ) -> Result<Nested, Failure> {
-        if Asked::resumes(params) {
+        if GraphParams::resumes(params) {
             let text = "`resume`: a run is resumed by `ryectl resume` or by the orchestrator's `resume_thread`, not by a node or a call of a model";
             return Err(Failure::permanent("invalid_params", text));
         }
-        let mut asked = Asked::read(params.clone())?;
+        let mut asked = GraphParams::read(params.clone())?;
         if asked.validate {
             return self.validated(item, order.parent).await;
         }
@@ -158,7 +158,7 @@ impl Supervisor {
             },
             start_key: continues.as_ref().map(|run| continuation_key(&run.id)),
             start_at: continued(continues)
-                .unwrap_or_else(|| Asked::start_at(asked.node, asked.inject_state)),
+                .unwrap_or_else(|| GraphParams::start_at(asked.node, asked.inject_state)),
             ..child(order, RunKind::Graph, asked.detached)
         };
         self.create_nested(id, start, Vec::new()).await
@@ -241,7 +241,7 @@ impl Supervisor {
     }
 
     async fn validated(&self, item: &ItemRef, parent: &Run) -> Result<Nested, Failure> {
-        let site = Site::from(&*parent.spec);
+        let site = ProjectRef::from(&*parent.spec);
         match self.inspector().validate(item, site).await {
             Ok(checked) => Ok(Nested::Answer(checked.report.to_json())),
             Err(error) => Err(Refusal::from(&error).of_item()),

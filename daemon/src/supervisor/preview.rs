@@ -13,7 +13,7 @@ use rye_core::model::event::ItemSigned;
 use rye_core::model::{Failure, Limits};
 use rye_core::money::Usd;
 use rye_core::policy::Risk;
-use rye_core::provider::{Ahead, Size, TooSmall};
+use rye_core::provider::{CallContext, Size, TooSmall};
 use rye_core::thread::{Contract, Terms};
 use rye_item::Library;
 use serde_json::Value;
@@ -23,11 +23,11 @@ use super::error::Error;
 use super::handle::Supervisor;
 use super::request::Start;
 use crate::chain;
-use crate::index::{Asked, Caller};
+use crate::index::{Caller, FetchRequest};
 use crate::models::{Listing, Models};
 use crate::native::SignAsked;
-use crate::offers::LeftOut;
-use crate::projects::Inside;
+use crate::offers::OmittedTools;
+use crate::projects::ProjectView;
 use crate::provider::ProjectEnv;
 use crate::thread;
 
@@ -49,7 +49,7 @@ pub struct Preview {
     /// Warnings for the author.
     pub warnings: Vec<String>,
     /// Tools that its model is not offered by name.
-    pub left_out: LeftOut,
+    pub left_out: OmittedTools,
 }
 
 impl Supervisor {
@@ -69,7 +69,7 @@ impl Supervisor {
         let contract = terms.map_err(|message| Error::Params { message })?.contract;
         let (directive, of_run) = (contract.directive.clone(), Arc::clone(&spec));
         let services = Arc::clone(&self.shared.services);
-        let compose = move |inside: &Inside<'_>| {
+        let compose = move |inside: &ProjectView<'_>| {
             let config = services.projects.config();
             let prompt = thread::prompt(inside.library, &directive, &of_run, config);
             let own = of_run.layers.last();
@@ -100,7 +100,7 @@ impl Supervisor {
     /// Lists the models of the project that contains `directory`.
     pub async fn models(&self, directory: &Path) -> Result<Listing, Error> {
         let services = Arc::clone(&self.shared.services);
-        let work = move |inside: &Inside<'_>| {
+        let work = move |inside: &ProjectView<'_>| {
             let project = &inside.project.directory;
             list(inside.library, project, &services)
         };
@@ -114,7 +114,7 @@ impl Supervisor {
         directory: &Path,
         permissions: Vec<String>,
     ) -> Result<Vec<(String, Risk)>, Error> {
-        let work = move |inside: &Inside<'_>| risks(inside.library, permissions);
+        let work = move |inside: &ProjectView<'_>| risks(inside.library, permissions);
         self.projects()
             .visit(directory, "look at risks", work)
             .await
@@ -125,11 +125,11 @@ impl Supervisor {
         &self,
         caller: Layer,
         directory: &Path,
-        asked: Asked,
+        asked: FetchRequest,
     ) -> Result<Value, Error> {
         let clock = &self.shared.services.clock;
         let (now, random) = (clock.up(), clock.random());
-        let work = move |inside: &Inside<'_>| {
+        let work = move |inside: &ProjectView<'_>| {
             let caller = Caller {
                 layers: &[caller],
                 now,
@@ -201,7 +201,7 @@ fn first_call(
     let entry = Entry::root(root.clone(), vec![first.clone()]).encode();
     let conversation = Conversation::begin(Digest::of(&entry.text), root, vec![first])
         .expect("a conversation may begin with a text");
-    contract.model.size(&Ahead {
+    contract.model.size(&CallContext {
         reported: 0,
         new_bytes: conversation.bytes(),
         tokens_left: tokens,

@@ -7,7 +7,7 @@ use rye_core::money::Usd;
 
 use super::error::Error;
 use crate::port::Resume;
-use rye_journal::{Refused, Why};
+use rye_journal::{RefusalReason, Refused};
 
 /// Returns the part of `request` that applies to the run `suspended`. The request names `run`. An answer applies to
 /// `target`, the run that waits for one. A spend limit applies to the account of `run`. The other limits bind one run
@@ -78,7 +78,7 @@ pub(super) fn check_account(run: &Run, target: &Run, request: &Resume) -> Result
 }
 
 pub(super) fn is_short(refused: &Refused) -> bool {
-    matches!(refused.why, Why::Budget(Denied::Short(_)))
+    matches!(refused.why, RefusalReason::Budget(Denied::Short(_)))
 }
 
 /// Returns the error that the requested limit of `run` exceeds the accounts above it.
@@ -120,7 +120,7 @@ pub(super) fn check_spend(run: &Run, request: &Resume) -> Result<(), Error> {
 pub(super) fn limits_of_continuation(run: &Run, request: &Resume) -> Limits {
     let (raised, own) = (&request.raised, &run.spec.limits);
     let in_force = run.thread().map(|thread| thread.limits);
-    let in_force = in_force.unwrap_or(thread::Limits {
+    let in_force = in_force.unwrap_or(thread::ThreadLimits {
         turns: own.turns,
         tokens: own.tokens,
         duration_ms: own.duration_ms,

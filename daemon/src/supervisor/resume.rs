@@ -40,15 +40,15 @@ use super::say::{self, said};
 use super::unknown::check_answers;
 use crate::exhausted::Exhausted;
 use crate::port::{Resume, Settled, reach};
-use rye_journal::{Change, KeyOwner, Refused, Summary, Why};
+use rye_journal::{Change, KeyOwner, RefusalReason, Refused, Summary};
 
 /// A registered request to suspend; removed on drop, when its caller is gone.
-struct Held<'a> {
+struct SuspendRequest<'a> {
     supervisor: &'a Supervisor,
     hold: Hold,
 }
 
-impl Drop for Held<'_> {
+impl Drop for SuspendRequest<'_> {
     fn drop(&mut self) {
         let mut holds = self.supervisor.holds();
         if let Some(place) = holds.iter().position(|hold| *hold == self.hold) {
@@ -70,13 +70,13 @@ impl Supervisor {
     }
 
     /// Registers a request to suspend `run`, and notifies its task if there is one.
-    fn hold(&self, run: &Run) -> Held<'_> {
+    fn hold(&self, run: &Run) -> SuspendRequest<'_> {
         let hold = (run.id.clone(), run.seq);
         self.holds().push(hold.clone());
         if let Some(stop) = self.live().get(&run.id) {
             stop.hold();
         }
-        Held {
+        SuspendRequest {
             supervisor: self,
             hold,
         }
@@ -334,7 +334,7 @@ impl Supervisor {
             Ok(committed) => committed.ticket,
             Err(rye_journal::Error::Refused(Refused {
                 run,
-                why: Why::Illegal(_),
+                why: RefusalReason::Illegal(_),
                 ..
             })) => {
                 let now = self.run_of(&run).await?;
@@ -379,7 +379,8 @@ impl Supervisor {
                 Ok(committed) => self.journal().published(committed.ticket).await?,
                 // Another caller resumed it and checks its ancestors; or it has ended, or is about to.
                 Err(rye_journal::Error::Refused(Refused {
-                    why: Why::Illegal(_) | Why::NotLive | Why::Stopping(_),
+                    why:
+                        RefusalReason::Illegal(_) | RefusalReason::NotLive | RefusalReason::Stopping(_),
                     ..
                 })) => {
                     return Ok(());

@@ -14,7 +14,7 @@ use rye_core::model::thread::{MOST_MESSAGE_BYTES, MOST_QUEUED};
 
 use super::error::Error;
 use super::handle::Supervisor;
-use rye_journal::{Change, Refused, Why};
+use rye_journal::{Change, RefusalReason, Refused};
 
 impl Supervisor {
     /// Queues the message `text` of `by` for the thread `id`. Returns the thread when the message is durable.
@@ -23,7 +23,7 @@ impl Supervisor {
         let change = said(&run, text, by)?;
         let committed = match self.journal().commit(vec![change]).await {
             Err(rye_journal::Error::Refused(Refused {
-                why: Why::Illegal(_) | Why::NotLive,
+                why: RefusalReason::Illegal(_) | RefusalReason::NotLive,
                 ..
             })) => {
                 let now = self.run_of(id).await?;

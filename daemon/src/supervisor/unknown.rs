@@ -32,7 +32,7 @@ pub(super) struct Unknown {
 
 /// Treatment of child runs that have not ended.
 #[derive(Debug, Clone, Copy)]
-enum Live {
+enum LiveChildren {
     /// A child that is being ended is waited for. One that continues by itself is an error.
     Awaited,
     /// They are ignored.
@@ -58,7 +58,7 @@ impl Unknown {
 impl Supervisor {
     /// Returns the unknown attempts of `run` and of its child runs. It has ended, or is suspended after a failure.
     pub(super) async fn unknown(&self, run: &Run) -> Result<Vec<Unknown>, Error> {
-        self.find_unknown(run, Live::Awaited).await
+        self.find_unknown(run, LiveChildren::Awaited).await
     }
 
     /// The same for a display of `run`, without waiting. Empty for a run that has not ended.
@@ -69,7 +69,7 @@ impl Supervisor {
             Status::Created | Status::Running | Status::Suspended | Status::Completed => false,
         };
         let found = if is_cut_short {
-            self.find_unknown(run, Live::LeftOut).await?
+            self.find_unknown(run, LiveChildren::LeftOut).await?
         } else {
             Vec::new()
         };
@@ -89,7 +89,7 @@ impl Supervisor {
     fn find_unknown<'a>(
         &'a self,
         run: &'a Run,
-        live: Live,
+        live: LiveChildren,
     ) -> BoxFuture<'a, Result<Vec<Unknown>, Error>> {
         let work = async move {
             let mut found = Vec::new();
@@ -135,7 +135,7 @@ impl Supervisor {
         &self,
         run: &Run,
         child: &RunId,
-        live: Live,
+        live: LiveChildren,
     ) -> Result<Option<Arc<Run>>, Error> {
         let mut child = self.newest(child).await?;
         if !child.spec.parent_end.waits() {
@@ -143,13 +143,13 @@ impl Supervisor {
         }
         let is_live = !child.status().is_terminal();
         match live {
-            Live::LeftOut if is_live => return Ok(None),
-            Live::Awaited if is_live && child.spec.parent.as_ref() == Some(&run.id) => {
+            LiveChildren::LeftOut if is_live => return Ok(None),
+            LiveChildren::Awaited if is_live && child.spec.parent.as_ref() == Some(&run.id) => {
                 // It is being ended together with its parent.
                 self.journal().ended(&child.id).await?;
                 child = self.run_of(&child.id).await?;
             }
-            Live::LeftOut | Live::Awaited => {}
+            LiveChildren::LeftOut | LiveChildren::Awaited => {}
         }
         match child.status() {
             Status::Completed | Status::CompletedWithErrors => Ok(None),

@@ -15,7 +15,7 @@ use rye_core::model::{Failure, Spec};
 use rye_core::thread::Contract;
 use rye_item::{Library, Space};
 
-use crate::chain::Offer;
+use crate::chain::InheritedVariables;
 use crate::config::Config;
 use crate::drive::RunContext;
 use crate::models;
@@ -41,7 +41,7 @@ pub fn prompt(
 ) -> Result<Prompt, Failure> {
     let mut missing = Vec::new();
     let knowledge = knowledge(library, directive, &mut missing)?;
-    let offer = Offer::of(Path::new(&spec.project), config, || {
+    let offer = InheritedVariables::of(Path::new(&spec.project), config, || {
         models::secrets(library)
     });
     let offer = offer.map_err(|error| failed(&error))?;

@@ -10,12 +10,12 @@ use rye_core::model::thread::Class;
 use rye_core::model::{Failure, KillReceipt};
 use rye_core::provider::Received;
 use rye_core::provider::failure::Charge;
-use rye_core::provider::stream::Signal;
-use rye_core::thread::{CallFailure, Heard};
+use rye_core::provider::stream::StreamSignal;
+use rye_core::thread::{CallFailure, ModelSignal};
 use serde_json::Value;
 
 use super::ThreadRun;
-use super::voice::Voice;
+use super::voice::DeltaStream;
 use crate::drive::Reports;
 use crate::provider::{self, Trouble};
 use crate::services::Ended;
@@ -26,7 +26,7 @@ pub(super) async fn carry_out(
     thread: &ThreadRun,
     call: &Call,
     stop: &Stop,
-    reports: &Reports<Heard>,
+    reports: &Reports<ModelSignal>,
 ) -> Ended {
     let ended = Ended::Outcome(Box::new(CallOutcome::known(Value::Null)));
     let model = &thread.terms.contract.model;
@@ -60,7 +60,7 @@ pub(super) async fn carry_out(
             biased;
             () = &mut stopped => {
                 voice.take_back();
-                reports.tell(Heard::Stopped(answer.received())).await;
+                reports.tell(ModelSignal::Stopped(answer.received())).await;
                 return Ended::Stopped(KillReceipt::default());
             }
             () = &mut late => {
@@ -72,20 +72,20 @@ pub(super) async fn carry_out(
             heard = answer.next() => heard,
         };
         match heard {
-            Some(provider::Heard::Signal(signal)) => {
+            Some(provider::CallProgress::Signal(signal)) => {
                 voice.say(&signal);
                 if let Some(heard) = complete(signal) {
                     reports.tell(heard).await;
                 }
             }
-            Some(provider::Heard::Message(message)) => {
-                let complete = Heard::Complete {
+            Some(provider::CallProgress::Message(message)) => {
+                let complete = ModelSignal::Complete {
                     ended: Box::new(message.ended),
                     request_id: message.request_id,
                 };
                 reports.tell(complete).await;
             }
-            Some(provider::Heard::Failed(failure)) => {
+            Some(provider::CallProgress::Failed(failure)) => {
                 voice.take_back();
                 let jitter = jitter(thread);
                 let received = answer.received();
@@ -100,7 +100,7 @@ pub(super) async fn carry_out(
 
 /// Body of the request: the conversation, and the new messages of this turn. Also returns the stream of the model's
 /// output for listeners.
-async fn body(thread: &ThreadRun) -> Result<(String, Voice), Failure> {
+async fn body(thread: &ThreadRun) -> Result<(String, DeltaStream), Failure> {
     let journal = &thread.at.services.journal;
     let record = journal.snapshot(&thread.at.run);
     let known = record.as_ref().and_then(|record| {
@@ -109,7 +109,7 @@ async fn body(thread: &ThreadRun) -> Result<(String, Voice), Failure> {
     });
     let no_turn = || Failure::permanent("internal", "no turn has begun");
     let (seq, head, turn) = known.ok_or_else(no_turn)?;
-    let voice = Voice::new(journal, &thread.at.run, seq, turn);
+    let voice = DeltaStream::new(journal, &thread.at.run, seq, turn);
     let told: Vec<Message> = turn
         .texts
         .iter()
@@ -121,19 +121,19 @@ async fn body(thread: &ThreadRun) -> Result<(String, Voice), Failure> {
 }
 
 /// The report to the machine for a signal that completes a part.
-fn complete(signal: Signal) -> Option<Heard> {
+fn complete(signal: StreamSignal) -> Option<ModelSignal> {
     match signal {
-        Signal::Block(part) => Some(Heard::Part(part)),
-        Signal::CallReady(call) => Some(Heard::Call(call)),
-        Signal::Begun { .. }
-        | Signal::Text { .. }
-        | Signal::Thinking { .. }
-        | Signal::CallBegun { .. }
-        | Signal::CallArgs { .. }
-        | Signal::Usage(_)
-        | Signal::Stopped(_)
-        | Signal::Ended(_)
-        | Signal::Broken(_) => None,
+        StreamSignal::Block(part) => Some(ModelSignal::Part(part)),
+        StreamSignal::CallReady(call) => Some(ModelSignal::Call(call)),
+        StreamSignal::Begun { .. }
+        | StreamSignal::Text { .. }
+        | StreamSignal::Thinking { .. }
+        | StreamSignal::CallBegun { .. }
+        | StreamSignal::CallArgs { .. }
+        | StreamSignal::Usage(_)
+        | StreamSignal::Stopped(_)
+        | StreamSignal::Ended(_)
+        | StreamSignal::Broken(_) => None,
     }
 }
 
@@ -147,7 +147,7 @@ fn failed(
     failure: &provider::Failure,
     received: Received,
     jitter: u16,
-) -> Heard {
+) -> ModelSignal {
     let record = thread.at.services.journal.snapshot(&thread.at.run);
     let turn = record.as_ref().and_then(|record| record.thread()?.turn());
     let before = turn.map_or(0, |turn| turn.retries);
@@ -160,7 +160,7 @@ fn failed(
             with_sources(&failure.trouble),
         )
     };
-    Heard::Failed(Box::new(CallFailure {
+    ModelSignal::Failed(Box::new(CallFailure {
         failure: told,
         class: verdict.class,
         charge: verdict.charge,
@@ -185,9 +185,9 @@ fn code(trouble: &Trouble, class: Class) -> &str {
 }
 
 /// Failure of a call that was cut at the time limit of the thread.
-fn cut(received: Received) -> Heard {
+fn cut(received: Received) -> ModelSignal {
     let text = "the time of the thread was over before the answer was complete";
-    Heard::Failed(Box::new(CallFailure {
+    ModelSignal::Failed(Box::new(CallFailure {
         failure: Failure::permanent("timeout", text),
         class: Class::Interrupted,
         charge: Charge::Known,
@@ -197,8 +197,8 @@ fn cut(received: Received) -> Heard {
 }
 
 /// Failure of a call that was never sent.
-fn unsent(failure: Failure) -> Heard {
-    Heard::Failed(Box::new(CallFailure {
+fn unsent(failure: Failure) -> ModelSignal {
+    ModelSignal::Failed(Box::new(CallFailure {
         failure,
         class: Class::Permanent,
         charge: Charge::Nothing,

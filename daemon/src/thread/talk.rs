@@ -10,19 +10,19 @@ use rye_core::error::with_sources;
 use rye_core::memory::Charge;
 use rye_core::model::Failure;
 use rye_core::provider::{ResolvedModel, Wire};
-use rye_core::thread::{Answer, Reading, Reseeded};
+use rye_core::thread::{ArtifactRange, Reseeded, ThreadAnswer};
 
 use rye_host::task;
 use rye_journal::Journal;
 
-pub(super) struct Talk {
+pub(super) struct LiveConversation {
     journal: Arc<Journal>,
     /// Part in memory, if there is room.
-    memory: Mutex<Option<Memory>>,
+    memory: Mutex<Option<InMemory>>,
 }
 
 /// A conversation in memory.
-struct Memory {
+struct InMemory {
     /// Newest entry.
     head: Digest,
     /// All messages as they are sent.
@@ -30,7 +30,7 @@ struct Memory {
     charge: Charge,
 }
 
-impl Talk {
+impl LiveConversation {
     pub(super) fn new(journal: &Arc<Journal>) -> Self {
         Self {
             journal: Arc::clone(journal),
@@ -38,7 +38,7 @@ impl Talk {
         }
     }
 
-    fn memory(&self) -> MutexGuard<'_, Option<Memory>> {
+    fn memory(&self) -> MutexGuard<'_, Option<InMemory>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -67,7 +67,7 @@ impl Talk {
         let wire = Arc::new(Wire::new(conversation, model));
         let mut charge = self.journal.memory().open();
         let has_room = charge.grow(conversation.bytes());
-        *self.memory() = has_room.then(|| Memory {
+        *self.memory() = has_room.then(|| InMemory {
             head: *head,
             wire: Arc::clone(&wire),
             charge,
@@ -131,15 +131,15 @@ impl Talk {
         &self,
         head: &Digest,
         model: &ResolvedModel,
-    ) -> Result<Answer, rye_journal::Error> {
+    ) -> Result<ThreadAnswer, rye_journal::Error> {
         let conversation = match self.read(*head).await {
             Ok(conversation) => conversation,
-            Err(failure) => return Ok(Answer::Failed(failure)),
+            Err(failure) => return Ok(ThreadAnswer::Failed(failure)),
         };
         let turns = conversation.turn;
         let entry = conversation.reseeded(model.reseed);
         let root = self.keep(entry.encode().text).await?;
-        Ok(Answer::Reseeded(Reseeded {
+        Ok(ThreadAnswer::Reseeded(Reseeded {
             root,
             bytes: entry.bytes(),
             turns,
@@ -152,7 +152,7 @@ impl Talk {
     }
 
     /// The part of a long result that `reading` selects, as the model receives it.
-    pub(super) async fn part(&self, reading: Reading) -> Result<String, Failure> {
+    pub(super) async fn part(&self, reading: ArtifactRange) -> Result<String, Failure> {
         let journal = Arc::clone(&self.journal);
         let read = move || {
             let lost = |problem: String| Failure::permanent("data_loss", problem);
@@ -182,7 +182,7 @@ impl Talk {
 #[cfg(test)]
 mod tests {
     use rye_core::conversation::{Block, Source, ToolMode};
-    use rye_core::provider::Asked;
+    use rye_core::provider::ModelRequest;
 
     use super::*;
     use crate::models::Models;
@@ -194,9 +194,9 @@ mod tests {
         let rig = Rig::new();
         let daemon = rig.start().await;
         let project = rig.project("p", &[]);
-        let choose = |inside: &projects::Inside<'_>| {
+        let choose = |inside: &projects::ProjectView<'_>| {
             let models = Models::read(inside.library).unwrap();
-            let chosen = models.choose(&Asked::default(), &|_, _| true);
+            let chosen = models.choose(&ModelRequest::default(), &|_, _| true);
             Ok::<_, projects::Error>(chosen.unwrap().0)
         };
         let model = daemon.projects.visit(&project, "choose", choose);
@@ -215,7 +215,7 @@ mod tests {
         };
         let memory = daemon.journal.memory();
         let before = memory.taken();
-        let talk = Talk::new(&daemon.journal);
+        let talk = LiveConversation::new(&daemon.journal);
         let (head, bytes) = talk.begin(root, first, &model).await.unwrap();
         assert_eq!(memory.taken(), before + bytes);
         let body = talk.body(&head, &[], &model, 100).await.unwrap();
@@ -224,7 +224,7 @@ mod tests {
         // Other runs use all of the memory.
         let others = memory.most() - before;
         memory.count(0, others);
-        let talk = Talk::new(&daemon.journal);
+        let talk = LiveConversation::new(&daemon.journal);
         for _ in 0..2 {
             let again = talk.body(&head, &[], &model, 100).await.unwrap();
             assert_eq!(again, body);

@@ -4,24 +4,24 @@
 
 use rye_core::id::{RunId, Seq};
 use rye_core::model::thread::Turn;
-use rye_core::provider::stream::Signal;
+use rye_core::provider::stream::StreamSignal;
 
-use rye_journal::{Delta, DeltaKind, Journal, Speaker};
+use rye_journal::{Delta, DeltaKind, DeltaSender, Journal};
 
 /// Maximum bytes of the output that a late listener receives again; less than its queue holds.
 const MOST_KEPT: usize = 16 << 10;
 
 /// Sender of the output of one model call.
-pub(super) struct Voice {
-    speaker: Option<Speaker>,
+pub(super) struct DeltaStream {
+    speaker: Option<DeltaSender>,
     /// Fields that all deltas of the call share.
     call: Delta,
-    said: Said,
+    said: TextTail,
 }
 
 /// End of the texts so far.
 #[derive(Default)]
-struct Said {
+struct TextTail {
     text: String,
     /// Bytes dropped before it.
     dropped: u64,
@@ -29,7 +29,7 @@ struct Said {
     position: u32,
 }
 
-impl Said {
+impl TextTail {
     /// Appends text at `position`. Texts of different positions become paragraphs, as in the message.
     fn push(&mut self, position: u32, text: &str) {
         let is_first = self.dropped == 0 && self.text.is_empty();
@@ -63,7 +63,7 @@ impl Said {
     }
 }
 
-impl Voice {
+impl DeltaStream {
     /// Makes the sender for a call of `turn` in `run`; `after` is the last event of its record.
     pub(super) fn new(journal: &Journal, run: &RunId, after: Seq, turn: &Turn) -> Self {
         let call = Delta {
@@ -78,7 +78,7 @@ impl Voice {
         let voice = Self {
             speaker: journal.speaker(run),
             call,
-            said: Said::default(),
+            said: TextTail::default(),
         };
         if turn.attempt > 1 {
             voice.take_back();
@@ -87,22 +87,22 @@ impl Voice {
     }
 
     /// Sends the content of a signal.
-    pub(super) fn say(&mut self, signal: &Signal) {
+    pub(super) fn say(&mut self, signal: &StreamSignal) {
         let (kind, position, text) = match signal {
-            Signal::Text { position, text } => {
+            StreamSignal::Text { position, text } => {
                 self.said.push(*position, text);
                 (DeltaKind::Text, *position, text)
             }
-            Signal::Thinking { position, text } => (DeltaKind::Thinking, *position, text),
-            Signal::CallBegun { position, name } => (DeltaKind::CallBegun, *position, name),
-            Signal::CallArgs { position, text } => (DeltaKind::CallArgs, *position, text),
-            Signal::CallReady(call) => (DeltaKind::CallReady, call.position, &call.id),
-            Signal::Begun { .. }
-            | Signal::Block(_)
-            | Signal::Usage(_)
-            | Signal::Stopped(_)
-            | Signal::Ended(_)
-            | Signal::Broken(_) => return,
+            StreamSignal::Thinking { position, text } => (DeltaKind::Thinking, *position, text),
+            StreamSignal::CallBegun { position, name } => (DeltaKind::CallBegun, *position, name),
+            StreamSignal::CallArgs { position, text } => (DeltaKind::CallArgs, *position, text),
+            StreamSignal::CallReady(call) => (DeltaKind::CallReady, call.position, &call.id),
+            StreamSignal::Begun { .. }
+            | StreamSignal::Block(_)
+            | StreamSignal::Usage(_)
+            | StreamSignal::Stopped(_)
+            | StreamSignal::Ended(_)
+            | StreamSignal::Broken(_) => return,
         };
         let Some(speaker) = self.speaker.as_ref().filter(|speaker| speaker.is_heard()) else {
             return;
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn late_listener_gets_tail_and_dropped_count() {
-        let mut said = Said::default();
+        let mut said = TextTail::default();
         said.push(1, "First.");
         said.push(3, "Second.");
         assert_eq!(said.so_far(&call()).text, "First.\n\nSecond.");

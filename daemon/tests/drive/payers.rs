@@ -30,7 +30,7 @@ use rye_core::model::{
     SuspendReason, Suspension,
 };
 use rye_core::money::Usd;
-use rye_core::state::{Change, Why};
+use rye_core::state::{Change, RefusalReason};
 use rye_host::task::Group;
 use rye_journal::{self, Of, Since, Until};
 use ryed::drive::{self, Job, Kind, Reports};
@@ -159,8 +159,8 @@ impl Machine for Payer {
         match answer {}
     }
 
-    fn refused(&mut self, now: Tick, _call: &Call, why: &Why) -> Vec<Event> {
-        assert!(matches!(why, Why::Budget(_)), "{why:?}");
+    fn refused(&mut self, now: Tick, _call: &Call, why: &RefusalReason) -> Vec<Event> {
+        assert!(matches!(why, RefusalReason::Budget(_)), "{why:?}");
         let suspended = RunEvent::RunSuspended(Suspension::new(SuspendReason::Budget));
         vec![self.record(now, suspended)]
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::field::Field;
 use super::play::Piece;
-use super::request::{Asked, Turn, add_call, arguments, check_answers, pieces, unparsed};
+use super::request::{ParsedRequest, Turn, add_call, arguments, check_answers, pieces, unparsed};
 use super::script::{ApiError, Message, Part, Stop, Usage};
 
 /// Most cache breakpoints in one body.
@@ -34,7 +34,7 @@ const KEYS: [&str; 15] = [
 ];
 
 /// Parses the body of a request. The error names the rule of the API that it breaks.
-pub(super) fn read(body: &Value) -> Result<Asked, String> {
+pub(super) fn read(body: &Value) -> Result<ParsedRequest, String> {
     let root = Field::root(body);
     root.only(&KEYS)?;
     root.need("model")?.words()?;
@@ -56,7 +56,7 @@ pub(super) fn read(body: &Value) -> Result<Asked, String> {
         Some(system) => system_prompt(&system)?,
     };
     let messages = messages(&root.need("messages")?)?;
-    Ok(Asked::new(Api::Anthropic, body, &system, messages))
+    Ok(ParsedRequest::new(Api::Anthropic, body, &system, messages))
 }
 
 fn check_thinking(thinking: &Field<'_>, most: u64) -> Result<(), String> {
@@ -261,7 +261,7 @@ fn unmarked(block: &Value) -> String {
 }
 
 /// Renders the stream of a message.
-pub(super) fn stream(message: &Message, asked: &Asked) -> Vec<Piece> {
+pub(super) fn stream(message: &Message, asked: &ParsedRequest) -> Vec<Piece> {
     let mut stream = Stream {
         pieces: vec![begin(message, asked)],
         index: 0,
@@ -285,7 +285,7 @@ pub(super) fn stream(message: &Message, asked: &Asked) -> Vec<Piece> {
     stream.pieces
 }
 
-fn begin(message: &Message, asked: &Asked) -> Piece {
+fn begin(message: &Message, asked: &ParsedRequest) -> Piece {
     let mut start = json!({
         "model": asked.model,
         "id": asked.made_id("msg_01", 0),
@@ -363,7 +363,7 @@ struct Stream {
 }
 
 impl Stream {
-    fn part(&mut self, part: &Part, asked: &Asked) {
+    fn part(&mut self, part: &Part, asked: &ParsedRequest) {
         match part {
             Part::Hold(name) => self.pieces.push(Piece::Hold(name.clone())),
             Part::Text(text) => {

@@ -9,18 +9,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::request::{Asked, Turn};
+use super::request::{ParsedRequest, Turn};
 use super::script::Stop;
 
 /// All conversations so far.
 #[derive(Default)]
 pub(super) struct History {
-    lines: HashMap<String, Line>,
+    lines: HashMap<String, SharedBeginning>,
 }
 
 /// Conversations with the same beginning.
 #[derive(Default)]
-struct Line {
+struct SharedBeginning {
     /// Digests of all beginnings of bodies.
     beginnings: HashSet<String>,
     /// Digests of the bodies themselves.
@@ -49,7 +49,7 @@ struct Sent {
 
 impl History {
     /// Checks that a request continues a former one.
-    pub(super) fn check(&self, asked: &Asked) -> Result<(), String> {
+    pub(super) fn check(&self, asked: &ParsedRequest) -> Result<(), String> {
         let is_answer = |turn: &Turn| turn.blocks.is_some();
         let Some(last) = asked.messages.iter().rposition(is_answer) else {
             return Ok(());
@@ -91,13 +91,13 @@ impl History {
         ))
     }
 
-    pub(super) fn add(&mut self, asked: &Asked) {
+    pub(super) fn add(&mut self, asked: &ParsedRequest) {
         let line = self.lines.entry(root(asked).to_owned()).or_default();
         line.beginnings.extend(asked.chain.iter().cloned());
         line.bodies.extend(asked.chain.last().cloned());
     }
 
-    pub(super) fn answer(&mut self, asked: &Asked, answer: &Arc<Answer>) {
+    pub(super) fn answer(&mut self, asked: &ParsedRequest, answer: &Arc<Answer>) {
         let line = self.lines.entry(root(asked).to_owned()).or_default();
         let body = asked.chain.last().cloned().unwrap_or_default();
         line.answers
@@ -107,19 +107,19 @@ impl History {
     }
 
     /// Records that a request was refused for its content.
-    pub(super) fn refused(&mut self, asked: &Asked) {
+    pub(super) fn refused(&mut self, asked: &ParsedRequest) {
         let line = self.lines.entry(root(asked).to_owned()).or_default();
         line.is_free = true;
     }
 }
 
 /// Returns a digest of everything before the first answer.
-fn root(asked: &Asked) -> &str {
+fn root(asked: &ParsedRequest) -> &str {
     let first = asked.messages.iter().position(|turn| turn.blocks.is_some());
     &asked.chain[first.unwrap_or(asked.messages.len())]
 }
 
-impl Line {
+impl SharedBeginning {
     /// Returns the answers that were sent to a body.
     fn answers(&self, body: &str) -> &[Arc<Answer>] {
         self.answers.get(body).map_or(&[], Vec::as_slice)

@@ -57,7 +57,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rye_core::yaml::Fault;
+use rye_core::yaml::YamlFault;
 use tokio::sync::oneshot;
 
 pub use request::Request;
@@ -85,7 +85,7 @@ pub struct ModelServer {
 #[derive(Debug, thiserror::Error)]
 pub enum Unstarted {
     #[error("the script is wrong: {0}")]
-    Script(#[source] Fault),
+    Script(#[source] YamlFault),
     /// No socket or no thread is available.
     #[error("the server cannot listen on 127.0.0.1: {0}")]
     Socket(#[source] io::Error),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::field::Field;
 use super::play::Piece;
-use super::request::{Asked, Turn, add_call, arguments, check_answers, pieces, unparsed};
+use super::request::{ParsedRequest, Turn, add_call, arguments, check_answers, pieces, unparsed};
 use super::script::{ApiError, Message, Part, Stop, Usage};
 
 /// Allowed keys of a body.
@@ -32,7 +32,7 @@ const KEYS: [&str; 19] = [
 ];
 
 /// Parses the body of a request. The error names the rule of the API that it breaks.
-pub(super) fn read(body: &Value) -> Result<Asked, String> {
+pub(super) fn read(body: &Value) -> Result<ParsedRequest, String> {
     let root = Field::root(body);
     root.only(&KEYS)?;
     root.need("model")?.words()?;
@@ -62,8 +62,8 @@ pub(super) fn read(body: &Value) -> Result<Asked, String> {
     if reading.turns.is_empty() {
         return Err(root.need("messages")?.wrong("has no message of the user"));
     }
-    let asked = Asked::new(Api::OpenaiChat, body, &reading.system, reading.turns);
-    Ok(Asked {
+    let asked = ParsedRequest::new(Api::OpenaiChat, body, &reading.system, reading.turns);
+    Ok(ParsedRequest {
         wants_usage,
         ..asked
     })
@@ -214,7 +214,7 @@ fn content(message: &Field<'_>) -> Result<String, String> {
 }
 
 /// Renders the stream of a message.
-pub(super) fn stream(message: &Message, asked: &Asked) -> Result<Vec<Piece>, String> {
+pub(super) fn stream(message: &Message, asked: &ParsedRequest) -> Result<Vec<Piece>, String> {
     let mut stream = Stream {
         asked,
         tells_usage: asked.wants_usage && message.tells_usage,
@@ -244,7 +244,7 @@ pub(super) fn stream(message: &Message, asked: &Asked) -> Result<Vec<Piece>, Str
 
 /// A stream that is being written.
 struct Stream<'a> {
-    asked: &'a Asked,
+    asked: &'a ParsedRequest,
     tells_usage: bool,
     duplicate_index: bool,
     pieces: Vec<Piece>,

@@ -42,7 +42,7 @@ impl Request {
 }
 
 /// A request whose body follows the rules of its API.
-pub(super) struct Asked {
+pub(super) struct ParsedRequest {
     pub(super) api: Api,
     pub(super) model: String,
     /// Name of the directive in the first message of the user.
@@ -71,7 +71,7 @@ pub(super) struct Turn {
     pub(super) results: Vec<String>,
 }
 
-impl Asked {
+impl ParsedRequest {
     /// Derives the request from its parsed body.
     pub(super) fn new(api: Api, body: &Value, system: &str, messages: Vec<Turn>) -> Self {
         let model = body["model"].as_str().unwrap_or_default().to_owned();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use hyper::header::HeaderValue;
 use serde_json::Value;
 
-use super::request::Asked;
+use super::request::ParsedRequest;
 
 pub(super) struct Script {
     /// Rules; the first that matches answers.
@@ -161,7 +161,7 @@ pub(super) enum Stop {
 
 impl Rule {
     /// True if the rule applies to the request.
-    pub(super) fn matches(&self, asked: &Asked) -> bool {
+    pub(super) fn matches(&self, asked: &ParsedRequest) -> bool {
         let When {
             directive,
             turn,

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 use super::history::Answer;
 use super::play::{Body, Broken, Player, Step, plan};
-use super::request::{Asked, Request};
+use super::request::{ParsedRequest, Request};
 use super::script::{ApiError, Kind, Message, Reply, Status, Wait};
 use super::shared::{Shared, Watch};
 use super::{SECRET, anthropic, openai_chat};
@@ -129,7 +129,7 @@ async fn answer(
 
 /// Sends the reply of the rule in `line`.
 async fn reply_to(
-    asked: &Asked,
+    asked: &ParsedRequest,
     reply: Reply,
     line: usize,
     mut watch: Watch,
@@ -186,7 +186,7 @@ fn api(parts: &Parts) -> Option<Api> {
     }
 }
 
-fn read(api: Api, headers: &HeaderMap, bytes: &Bytes) -> Result<(Asked, Value), String> {
+fn read(api: Api, headers: &HeaderMap, bytes: &Bytes) -> Result<(ParsedRequest, Value), String> {
     check_headers(api, headers)?;
     let body: Value = serde_json::from_slice(bytes)
         .map_err(|error| format!("{api:?}: the body is not JSON: {error}"))?;
@@ -228,7 +228,7 @@ fn check_headers(api: Api, headers: &HeaderMap) -> Result<(), String> {
 }
 
 /// Describes the request for people.
-fn place(asked: &Asked) -> String {
+fn place(asked: &ParsedRequest) -> String {
     let directive = asked.directive.as_deref().unwrap_or("-");
     format!(
         "{:?}, directive {directive}, turn {}",
@@ -248,7 +248,7 @@ fn breach(api: Api, code: u16, what: &str, mut watch: Watch) -> Response<Body> {
 }
 
 /// Plans the stream of a message. The error explains why that is impossible.
-fn steps(message: &Message, asked: &Asked) -> Result<Vec<Step>, String> {
+fn steps(message: &Message, asked: &ParsedRequest) -> Result<Vec<Step>, String> {
     let pieces = match asked.api {
         Api::Anthropic => anthropic::stream(message, asked),
         Api::OpenaiChat => openai_chat::stream(message, asked)?,
@@ -262,7 +262,7 @@ fn steps(message: &Message, asked: &Asked) -> Result<Vec<Step>, String> {
     })
 }
 
-fn streamed(asked: &Asked, body: Body) -> Response<Body> {
+fn streamed(asked: &ParsedRequest, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     let mut set = |name: &'static str, value: &str| {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 use super::history::History;
-use super::request::{Asked, Request};
+use super::request::{ParsedRequest, Request};
 use super::script::{Reply, Script};
 use crate::PATIENCE;
 
@@ -57,7 +57,11 @@ impl Shared {
     }
 
     /// Takes a request. Returns its reply with the line of the rule, or the breach.
-    pub(super) fn take(&self, asked: &Asked, request: Request) -> Result<(Reply, usize), String> {
+    pub(super) fn take(
+        &self,
+        asked: &ParsedRequest,
+        request: Request,
+    ) -> Result<(Reply, usize), String> {
         let mut seen = self.seen();
         seen.history.check(asked)?;
         let rules = self.script.rules.iter().enumerate();

@@ -5,7 +5,7 @@ use rye_core::provider::stream::Ended;
 use rye_tests::ModelServer;
 use rye_tests::model_server::SECRET;
 
-use super::client::{APIS, Client, Talk};
+use super::client::{APIS, Client, TestConversation};
 
 const CALLS: &str = r"
 - when: {turn: 1}
@@ -16,7 +16,7 @@ const CALLS: &str = r"
 /// Returns a body with two answered calls, in the form that Rye sends.
 fn body(api: (&str, &'static str)) -> String {
     let server = ModelServer::start(CALLS);
-    let mut talk = Talk::new(api, "Go");
+    let mut talk = TestConversation::new(api, "Go");
     talk.ask(&mut Client::new(&server));
     talk.answer(&[("a", "1"), ("b", "2")]);
     talk.body()
@@ -283,7 +283,7 @@ fn headers_are_checked_and_never_quoted() {
 #[test]
 fn a_request_that_no_rule_matches_is_a_breach() {
     let server = ModelServer::start("- {when: {turn: 2}, reply: {}}");
-    let talk = Talk::new(APIS[0], "<directive name=\"x\">");
+    let talk = TestConversation::new(APIS[0], "<directive name=\"x\">");
     assert_eq!(
         Client::new(&server).ask(talk.path, &talk.body()).status,
         400
@@ -298,7 +298,7 @@ fn a_request_that_no_rule_matches_is_a_breach() {
 fn a_stream_that_is_shorter_than_its_fault_says_is_a_breach() {
     for reply in ["cut_after: 100", "hold: {name: h, before: 100}"] {
         let server = ModelServer::start(&format!("- reply: {{text: a, {reply}}}"));
-        let talk = Talk::new(APIS[0], "Go");
+        let talk = TestConversation::new(APIS[0], "Go");
         assert_eq!(
             Client::new(&server).ask(talk.path, &talk.body()).status,
             400
@@ -311,7 +311,7 @@ fn a_stream_that_is_shorter_than_its_fault_says_is_a_breach() {
 #[test]
 fn a_server_with_breaches_fails_the_test_that_drops_it() {
     let server = ModelServer::start("- {when: {turn: 2}, reply: {}}");
-    let talk = Talk::new(APIS[0], "Go");
+    let talk = TestConversation::new(APIS[0], "Go");
     Client::new(&server).ask(talk.path, &talk.body());
     let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(server)));
     let told = failed.unwrap_err().downcast::<String>().unwrap();
@@ -326,7 +326,7 @@ fn second(
 ) -> Vec<String> {
     let server = ModelServer::start(CALLS);
     let mut client = Client::new(&server);
-    let mut talk = Talk::new(api, "Go");
+    let mut talk = TestConversation::new(api, "Go");
     talk.ask(&mut client);
     talk.answer(&[("a", "1"), ("b", "2")]);
     let body = talk.body();
@@ -389,7 +389,7 @@ fn invalid_arguments_come_back_quoted() {
                 "- {{when: {{turn: 1}}, reply: {{calls: [{{name: count, id: a, input: '{input}'}}]}}}}\n- {{reply: {{}}}}"
             ));
             let client = &mut Client::new(&server);
-            let mut talk = Talk::new(api, "Go");
+            let mut talk = TestConversation::new(api, "Go");
             talk.ask(client);
             talk.answer(&[("a", "1")]);
             assert_eq!(client.ask(api.1, &talk.body()).status, 200, "{input}");
@@ -409,7 +409,7 @@ fn altered_history_is_breach() {
                 "- when: {turn: 1}\n  reply: {text: So., calls: [{name: count, id: a}]}\n- reply: {text: Done.}",
             );
             let mut client = Client::new(&server);
-            let mut talk = Talk::new(api, "Go");
+            let mut talk = TestConversation::new(api, "Go");
             talk.ask(&mut client);
             talk.answer(&[("a", "17")]);
             talk.ask(&mut client);
@@ -434,7 +434,7 @@ fn only_paused_answer_may_be_newest_message() {
         "- {when: {turn: 1}, reply: {text: One., stop: pause}}\n- {reply: {text: Two.}}",
     );
     let client = &mut Client::new(&server);
-    let mut talk = Talk::new(APIS[0], "Go");
+    let mut talk = TestConversation::new(APIS[0], "Go");
     talk.ask(client);
     talk.ask(client);
     talk.tell("More");
@@ -443,7 +443,7 @@ fn only_paused_answer_may_be_newest_message() {
     let told = "the newest message is the model's own, which did not pause";
     assert!(server.finish()[0].ends_with(told));
     for api in APIS {
-        let mut whole = Talk::new(api, "Go");
+        let mut whole = TestConversation::new(api, "Go");
         let known = ModelServer::start("- reply: {text: One.}");
         whole.ask(&mut Client::new(&known));
         assert!(breach(api.1, &whole.body()).ends_with(told));
@@ -459,7 +459,10 @@ fn threads_may_share_beginning_and_new_conversation_is_free() {
              - {reply: {text: Done.}}",
         );
         let client = &mut Client::new(&server);
-        let mut twins = [Talk::new(api, "Go"), Talk::new(api, "Go")];
+        let mut twins = [
+            TestConversation::new(api, "Go"),
+            TestConversation::new(api, "Go"),
+        ];
         for talk in &mut twins {
             talk.ask(client);
         }
@@ -470,7 +473,7 @@ fn threads_may_share_beginning_and_new_conversation_is_free() {
             talk.ask(client);
         }
         // Another first message may contain turns that were never sent.
-        let mut anew = Talk::new(api, "Go on with a summary");
+        let mut anew = TestConversation::new(api, "Go on with a summary");
         let text = "Made up.".to_owned();
         anew.said(&Ended {
             blocks: vec![Block::Text { text }],
@@ -482,9 +485,9 @@ fn threads_may_share_beginning_and_new_conversation_is_free() {
         anew.tell("More");
         anew.ask(client);
         // After a refusal for the content of a request, the same turns may have another form.
-        let mut refused = Talk::new(api, "Go");
+        let mut refused = TestConversation::new(api, "Go");
         let first = refused.ask(client);
-        let shape = |talk: &mut Talk, blocks: Vec<Block>| {
+        let shape = |talk: &mut TestConversation, blocks: Vec<Block>| {
             talk.wire.push(&Message::Assistant {
                 origin: talk.model.origin(),
                 blocks,
@@ -497,7 +500,7 @@ fn threads_may_share_beginning_and_new_conversation_is_free() {
         refused.answer(&[("a", "1")]);
         refused.tell("refuse");
         assert_eq!(client.ask(api.1, &refused.body()).status, 400);
-        let mut other = Talk::new(api, "Go");
+        let mut other = TestConversation::new(api, "Go");
         let calls = first
             .blocks
             .into_iter()

@@ -7,8 +7,10 @@ use std::net::TcpStream;
 use rye_core::conversation::{Block, Conversation, Digest, Message, Root, Source, Tool, ToolMode};
 use rye_core::id::ItemId;
 use rye_core::provider::sse::Splitter;
-use rye_core::provider::stream::{Ended, Signal};
-use rye_core::provider::{Agent, Asked, Decoder, Owner, Provider, ResolvedModel, Wire, resolve};
+use rye_core::provider::stream::{Ended, StreamSignal};
+use rye_core::provider::{
+    Agent, Decoder, ModelRequest, Owner, Provider, ResolvedModel, Wire, resolve,
+};
 use rye_tests::ModelServer;
 use rye_tests::model_server::SECRET;
 use rye_tests::until::PATIENCE;
@@ -165,9 +167,9 @@ pub(super) fn model(api: &str) -> ResolvedModel {
     );
     let id = ItemId::new("agent/providers/p").unwrap();
     let (provider, _) = Provider::parse(&text, &id, Owner::User).unwrap();
-    let asked = Asked {
+    let asked = ModelRequest {
         model: Some("m"),
-        ..Asked::default()
+        ..ModelRequest::default()
     };
     let agent = Agent::from_config(&json!({})).unwrap().0;
     let providers = BTreeMap::from([("p".to_owned(), provider)]);
@@ -175,7 +177,7 @@ pub(super) fn model(api: &str) -> ResolvedModel {
 }
 
 /// Parses a body to the signals that Rye sees.
-pub(super) fn signals(model: &ResolvedModel, answer: &Answer) -> Vec<Signal> {
+pub(super) fn signals(model: &ResolvedModel, answer: &Answer) -> Vec<StreamSignal> {
     let (mut splitter, mut decoder) = (Splitter::default(), Decoder::new(model, 1));
     let mut signals = Vec::new();
     let taken = splitter.push(answer.body.as_bytes(), |event| {
@@ -187,13 +189,13 @@ pub(super) fn signals(model: &ResolvedModel, answer: &Answer) -> Vec<Signal> {
 }
 
 /// A conversation in the form that Rye keeps.
-pub(super) struct Talk {
+pub(super) struct TestConversation {
     pub(super) path: &'static str,
     pub(super) model: ResolvedModel,
     pub(super) wire: Wire,
 }
 
-impl Talk {
+impl TestConversation {
     pub(super) fn new((api, path): (&str, &'static str), text: &str) -> Self {
         let model = model(api);
         let root = Root {
@@ -224,7 +226,7 @@ impl Talk {
         let answer = client.ask(self.path, &self.body());
         assert_eq!((answer.status, answer.end), (200, End::Clean), "{answer:?}");
         let mut signals = signals(&self.model, &answer);
-        let Some(Signal::Ended(ended)) = signals.pop() else {
+        let Some(StreamSignal::Ended(ended)) = signals.pop() else {
             panic!("{answer:?}");
         };
         self.said(&ended);

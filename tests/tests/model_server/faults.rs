@@ -2,24 +2,24 @@
 
 use rye_core::conversation::{Block, Stop};
 use rye_core::provider::sse::{Splitter, Unreadable};
-use rye_core::provider::stream::{Arguments, Signal};
+use rye_core::provider::stream::{Arguments, StreamSignal};
 use rye_tests::ModelServer;
 
-use super::client::{APIS, Answer, Client, End, Talk, signals};
+use super::client::{APIS, Answer, Client, End, TestConversation, signals};
 
 const PROMPT: &str = "Go";
 
 /// Returns the answer of a script with this reply.
-fn answer(api: (&str, &'static str), reply: &str) -> (Talk, Answer) {
+fn answer(api: (&str, &'static str), reply: &str) -> (TestConversation, Answer) {
     let server = ModelServer::start(&format!("- reply: {reply}"));
-    let talk = Talk::new(api, PROMPT);
+    let talk = TestConversation::new(api, PROMPT);
     let answer = Client::new(&server).ask(talk.path, &talk.body());
     assert_eq!(server.abandoned(), 0, "the server ended it, not the client");
     (talk, answer)
 }
 
 /// Returns the last signal of a reply.
-fn last(api: (&str, &'static str), reply: &str) -> (Signal, End) {
+fn last(api: (&str, &'static str), reply: &str) -> (StreamSignal, End) {
     let (talk, answer) = answer(api, reply);
     let last = signals(&talk.model, &answer).pop();
     (last.unwrap(), answer.end)
@@ -43,7 +43,7 @@ fn streams_break_as_the_script_says() {
             ("error_event: {}", "The script says so.", End::Clean),
         ] {
             let (signal, ended) = last(api, &format!("{{{message}, {fault}}}"));
-            let Signal::Broken(fault_seen) = signal else {
+            let StreamSignal::Broken(fault_seen) = signal else {
                 panic!("{fault}: {signal:?}");
             };
             let told = fault_seen.to_string();
@@ -83,7 +83,7 @@ fn calls_with_one_index_are_read_one_by_one() {
         let (talk, answer) = answer(api, calls);
         let mut ids = Vec::new();
         for signal in signals(&talk.model, &answer) {
-            if let Signal::CallReady(call) = signal {
+            if let StreamSignal::CallReady(call) = signal {
                 ids.push(call.id);
             }
         }
@@ -96,7 +96,7 @@ fn script_sets_unusual_messages() {
     for api in APIS {
         let ended = |reply: &str| {
             let (signal, _) = last(api, reply);
-            let Signal::Ended(ended) = signal else {
+            let StreamSignal::Ended(ended) = signal else {
                 panic!("{signal:?}");
             };
             ended
@@ -121,7 +121,7 @@ fn script_sets_unusual_messages() {
         );
         let mut arguments = Vec::new();
         for signal in signals(&talk.model, &answer) {
-            if let Signal::CallReady(call) = signal {
+            if let StreamSignal::CallReady(call) = signal {
                 arguments.push(matches!(call.arguments, Arguments::Object(_)));
             }
         }
@@ -178,7 +178,7 @@ fn a_stream_waits_until_it_is_released() {
         "- reply:\n    content: [{text: one}, {hold: middle}, {text: two}]\n    hold: {name: event, before: 3}\n    slow_headers: headers\n    pace_ms: 1\n",
     );
     for api in APIS {
-        let talk = Talk::new(api, PROMPT);
+        let talk = TestConversation::new(api, PROMPT);
         let client = &mut Client::new(&server);
         client.send(talk.path, &talk.body());
         if api == APIS[0] {
@@ -205,13 +205,13 @@ fn a_client_that_goes_away_is_counted() {
     let server = ModelServer::start(
         "- {when: {contains: stall}, reply: {text: a, stall: 2}}\n- reply: {text: a, slow_headers: never}",
     );
-    let talk = Talk::new(APIS[0], "stall");
+    let talk = TestConversation::new(APIS[0], "stall");
     let mut client = Client::new(&server);
     client.send(talk.path, &talk.body());
     client.read_until("content_block_start");
     drop(client);
     server.wait_abandoned(1);
-    let talk = Talk::new(APIS[0], "headers");
+    let talk = TestConversation::new(APIS[0], "headers");
     let mut client = Client::new(&server);
     client.send(talk.path, &talk.body());
     server.wait_held("never");

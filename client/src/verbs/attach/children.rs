@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rye_client::Client;
 use rye_client::events::Follow;
-use rye_client::view::{Child, News, View};
+use rye_client::view::{Child, View, ViewUpdate};
 use rye_core::model::RunKind;
 use rye_proto::{convert, v1};
 use tokio::sync::mpsc;
@@ -25,13 +25,13 @@ const QUEUE: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Message of the task that follows a child run.
-enum Heard {
+enum ChildMessage {
     Run(Box<v1::Run>),
     Event(Box<v1::Event>),
     Over(String),
 }
 
-struct Followed {
+struct FollowedChild {
     depth: usize,
     label: String,
     shown: Option<(View, Lines)>,
@@ -41,9 +41,9 @@ struct Followed {
 pub(super) struct Children {
     client: Client,
     style: Style,
-    sender: mpsc::Sender<Heard>,
-    heard: mpsc::Receiver<Heard>,
-    followed: HashMap<String, Followed>,
+    sender: mpsc::Sender<ChildMessage>,
+    heard: mpsc::Receiver<ChildMessage>,
+    followed: HashMap<String, FollowedChild>,
     tasks: JoinSet<()>,
 }
 
@@ -66,7 +66,7 @@ impl Children {
         if self.followed.len() >= MOST_AT_ONCE || self.followed.contains_key(&id) {
             return;
         }
-        let followed = Followed {
+        let followed = FollowedChild {
             depth,
             label: child.label.clone(),
             shown: None,
@@ -76,7 +76,7 @@ impl Children {
         self.tasks.spawn(async move {
             // A child run that cannot be followed is not shown. The receiver is gone once the user has detached.
             drop(tell(&client, &id, &sender).await);
-            drop(sender.send(Heard::Over(id)).await);
+            drop(sender.send(ChildMessage::Over(id)).await);
         });
     }
 
@@ -108,13 +108,13 @@ impl Children {
         lines
     }
 
-    fn take(&mut self, heard: Heard) -> Option<Line> {
+    fn take(&mut self, heard: ChildMessage) -> Option<Line> {
         match heard {
-            Heard::Over(id) => {
+            ChildMessage::Over(id) => {
                 self.followed.remove(&id);
                 None
             }
-            Heard::Run(run) => {
+            ChildMessage::Run(run) => {
                 let followed = self.followed.get_mut(&run.run_id)?;
                 let kind = run.core_kind().ok()?;
                 let (depth, label) = (followed.depth, &followed.label);
@@ -123,7 +123,7 @@ impl Children {
                 followed.shown = Some((view, lines)).filter(|_| kind != RunKind::Tool);
                 None
             }
-            Heard::Event(event) => self.event(&event),
+            ChildMessage::Event(event) => self.event(&event),
         }
     }
 
@@ -134,19 +134,21 @@ impl Children {
         let at = event.timestamp.as_ref().map(convert::timestamp);
         let news = view.take(&event.fact()?, at)?;
         match &news {
-            News::Child(child) => {
+            ViewUpdate::Child(child) => {
                 self.follow(child, depth + 1);
                 None
             }
             // The text of its model is not shown.
-            News::Hand | News::More(_) | News::Rest(_) | News::Said(_) => None,
-            News::Step(_)
-            | News::Retry { .. }
-            | News::Warning { .. }
-            | News::TakenBack { .. }
-            | News::Told { .. }
-            | News::Call { .. }
-            | News::TurnFailed { .. } => lines.line(view, &news, at.unwrap_or_default()),
+            ViewUpdate::Hand | ViewUpdate::More(_) | ViewUpdate::Rest(_) | ViewUpdate::Said(_) => {
+                None
+            }
+            ViewUpdate::Step(_)
+            | ViewUpdate::Retry { .. }
+            | ViewUpdate::Warning { .. }
+            | ViewUpdate::TakenBack { .. }
+            | ViewUpdate::Told { .. }
+            | ViewUpdate::Call { .. }
+            | ViewUpdate::TurnFailed { .. } => lines.line(view, &news, at.unwrap_or_default()),
         }
     }
 }
@@ -155,18 +157,22 @@ impl Children {
 async fn tell(
     client: &Client,
     id: &str,
-    sender: &mpsc::Sender<Heard>,
+    sender: &mpsc::Sender<ChildMessage>,
 ) -> Result<(), rye_client::Error> {
     let run = client.get(id).await?;
     if run.detached {
         return Ok(());
     }
     let mut events = client.events(id, "", Follow::UntilEnd);
-    if sender.send(Heard::Run(Box::new(run))).await.is_err() {
+    if sender.send(ChildMessage::Run(Box::new(run))).await.is_err() {
         return Ok(());
     }
     while let Some(event) = events.next().await? {
-        if sender.send(Heard::Event(Box::new(event))).await.is_err() {
+        if sender
+            .send(ChildMessage::Event(Box::new(event)))
+            .await
+            .is_err()
+        {
             break;
         }
     }

@@ -8,7 +8,7 @@ use rye_client::exit::Exit;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::seal::{Fingerprint, PublicKey};
-use rye_core::transcript::{self, Fault, Verdict};
+use rye_core::transcript::{self, TranscriptFault, Verdict};
 use rye_item::keys as node_keys;
 use rye_proto::v1;
 use serde_json::json;
@@ -88,7 +88,7 @@ fn report(path: &Path, verdict: &Verdict, output: &mut Output) -> Result<Exit, F
     output.error(&format!(
         "`{path}`: {problem}; signatures prove its first {bytes} bytes"
     ));
-    if matches!(fault, Some(Fault::UnknownKey { .. })) {
+    if matches!(fault, Some(TranscriptFault::UnknownKey { .. })) {
         output.hint("name the public key of the daemon that wrote it: --key PEM");
     }
     Ok(Exit::Failed)

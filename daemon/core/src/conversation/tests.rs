@@ -183,7 +183,7 @@ fn damage_names_its_entry() {
         let damage = walked(&store, &names[3]).unwrap_err();
         assert_eq!(
             (&damage.entry, &damage.fault),
-            (&names[broken], &Fault::Missing)
+            (&names[broken], &EntryFault::Missing)
         );
         assert!(
             damage.to_string().contains(&names[broken].to_string()),
@@ -195,7 +195,7 @@ fn damage_names_its_entry() {
         let damage = walked(&store, &names[3]).unwrap_err();
         assert_eq!(
             (&damage.entry, &damage.fault),
-            (&names[broken], &Fault::Changed)
+            (&names[broken], &EntryFault::Changed)
         );
     }
     let (_, names) = stored(0);

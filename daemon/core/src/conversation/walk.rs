@@ -21,7 +21,7 @@ pub struct Conversation {
 
 /// Defect of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum EntryFault {
     /// The entry is not in the store.
     #[error("is missing")]
     Missing,
@@ -41,16 +41,17 @@ pub enum Fault {
 #[error("the entry {entry} of the conversation {fault}")]
 pub struct Damage {
     pub entry: Digest,
-    pub fault: Fault,
+    pub fault: EntryFault,
 }
 
 impl Kinded for Damage {
     fn kind(&self) -> ErrorKind {
         match self.fault {
-            Fault::Missing | Fault::Changed | Fault::Unreadable(_) | Fault::Misplaced(_) => {
-                ErrorKind::DataLoss
-            }
-            Fault::Store(_) => ErrorKind::Unavailable,
+            EntryFault::Missing
+            | EntryFault::Changed
+            | EntryFault::Unreadable(_)
+            | EntryFault::Misplaced(_) => ErrorKind::DataLoss,
+            EntryFault::Store(_) => ErrorKind::Unavailable,
         }
     }
 }
@@ -80,29 +81,31 @@ pub fn walk(
 fn read(
     name: &Digest,
     load: &mut impl FnMut(&Digest) -> Result<Option<String>, String>,
-) -> Result<Entry, Fault> {
-    let text = load(name).map_err(Fault::Store)?.ok_or(Fault::Missing)?;
+) -> Result<Entry, EntryFault> {
+    let text = load(name)
+        .map_err(EntryFault::Store)?
+        .ok_or(EntryFault::Missing)?;
     if Digest::of(&text) != *name {
-        return Err(Fault::Changed);
+        return Err(EntryFault::Changed);
     }
-    Entry::decode(&text).map_err(Fault::Unreadable)
+    Entry::decode(&text).map_err(EntryFault::Unreadable)
 }
 
 /// Checks that an entry may precede an entry of turn `after`, when the walk has read `behind` entries already.
-fn place(entry: &Entry, after: Option<u32>, behind: usize) -> Result<(), Fault> {
+fn place(entry: &Entry, after: Option<u32>, behind: usize) -> Result<(), EntryFault> {
     let is_first = entry.prev.is_none();
     if is_first != entry.root.is_some() {
-        return Err(Fault::Misplaced(
+        return Err(EntryFault::Misplaced(
             "the first entry, and no other, has a root",
         ));
     }
     if after.is_some_and(|after| entry.turn >= after) {
-        return Err(Fault::Misplaced(
+        return Err(EntryFault::Misplaced(
             "its turn is not below the one that follows",
         ));
     }
     if behind >= MOST_ENTRIES {
-        return Err(Fault::Misplaced("there are too many behind it"));
+        return Err(EntryFault::Misplaced("there are too many behind it"));
     }
     Ok(())
 }
@@ -135,7 +138,7 @@ fn join(entries: Vec<(Digest, Entry)>, head: Digest, turn: u32) -> Result<Conver
 
 impl Conversation {
     /// Begins a conversation with the entry `first`.
-    pub fn begin(first: Digest, root: Root, messages: Vec<Message>) -> Result<Self, Fault> {
+    pub fn begin(first: Digest, root: Root, messages: Vec<Message>) -> Result<Self, EntryFault> {
         let mut conversation = Self {
             root,
             head: first,
@@ -148,7 +151,12 @@ impl Conversation {
     }
 
     /// Adds the entry of a turn. After a fault the conversation is unusable.
-    pub fn push(&mut self, name: Digest, turn: u32, messages: Vec<Message>) -> Result<(), Fault> {
+    pub fn push(
+        &mut self,
+        name: Digest,
+        turn: u32,
+        messages: Vec<Message>,
+    ) -> Result<(), EntryFault> {
         self.append(messages)?;
         self.head = name;
         self.turn = turn;
@@ -173,7 +181,7 @@ impl Conversation {
     }
 
     /// Adds messages. Each block must be on its own side, and each result must answer an open call.
-    fn append(&mut self, messages: Vec<Message>) -> Result<(), Fault> {
+    fn append(&mut self, messages: Vec<Message>) -> Result<(), EntryFault> {
         for message in messages {
             let is_assistant = matches!(message, Message::Assistant { .. });
             let fits = |block: &Block| match block {
@@ -182,23 +190,23 @@ impl Conversation {
                 Block::Result { .. } => !is_assistant,
             };
             if !message.blocks().iter().all(fits) {
-                return Err(Fault::Misplaced("a block stands on the wrong side"));
+                return Err(EntryFault::Misplaced("a block stands on the wrong side"));
             }
             let open = self.unanswered();
             if is_assistant && !open.is_empty() {
-                return Err(Fault::Misplaced("calls were not answered"));
+                return Err(EntryFault::Misplaced("calls were not answered"));
             }
             let mut seen = Vec::new();
             for id in message.results() {
                 if !open.contains(&id) || seen.contains(&id) {
-                    return Err(Fault::Misplaced("a result answers no open call"));
+                    return Err(EntryFault::Misplaced("a result answers no open call"));
                 }
                 seen.push(id);
             }
             let mut calls: Vec<&str> = message.calls().collect();
             calls.sort_unstable();
             if calls.windows(2).any(|pair| pair[0] == pair[1]) {
-                return Err(Fault::Misplaced("two calls have one id"));
+                return Err(EntryFault::Misplaced("two calls have one id"));
             }
             self.messages.push(message);
         }

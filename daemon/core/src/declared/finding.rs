@@ -23,7 +23,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub(crate) fn of_yaml(fault: yaml::Fault) -> Self {
+    pub(crate) fn of_yaml(fault: yaml::YamlFault) -> Self {
         Self {
             code: "yaml",
             message: fault.message,

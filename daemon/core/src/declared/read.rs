@@ -220,7 +220,7 @@ impl<'d, C> Reader<'d, C> {
         &mut self,
         code: &'static str,
         at: impl Into<Spot>,
-        faults: Vec<expr::Fault>,
+        faults: Vec<expr::TemplateFault>,
     ) {
         let at = at.into();
         for fault in faults {

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use serde_json::Value;
 
-use super::graph::{Graph, Limits, Nodes, OnError};
+use super::graph::{Graph, GraphLimits, Nodes, OnError};
 use super::hook::{GRAPH_LAYER, Hook};
 use super::inputs::Inputs;
 use super::keys;
@@ -124,12 +124,12 @@ impl<'d> Reader<'d> {
     }
 
     /// `limits`; others than those of a graph have no effect.
-    fn limits(&mut self, root: &At<'d>) -> Limits {
+    fn limits(&mut self, root: &At<'d>) -> GraphLimits {
         let Some(limits) = root.given("limits") else {
-            return Limits::default();
+            return GraphLimits::default();
         };
         let Some(members) = self.members(&limits, "a map such as {spend: 0.50, spawns: 20}") else {
-            return Limits::default();
+            return GraphLimits::default();
         };
         for (_, at) in members.iter().filter(|(key, _)| !LIMITS.contains(key)) {
             let message = "of `limits`, `spend`, `spawns` and `depth` bind a graph, and `turns`, `tokens` and `duration` each \
@@ -137,7 +137,7 @@ impl<'d> Reader<'d> {
             self.warn("no_effect", at.named(), message);
         }
         let duration = self.seconds(&limits, "duration", Zero::Allowed);
-        Limits {
+        GraphLimits {
             spend: self.amount(&limits, "spend"),
             spawns: self.whole(&limits, "spawns", 0),
             depth: self.whole(&limits, "depth", 0),

@@ -16,7 +16,7 @@ pub const DEFAULT_MAX_STEPS: u32 = 100;
 
 /// What the file of a graph limits; `None` where it does not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Limits {
+pub struct GraphLimits {
     /// The most a run may spend, itself and all below it.
     pub spend: Option<Usd>,
     /// How many child runs a run may start, together with those that it continues.
@@ -31,7 +31,7 @@ pub struct Limits {
     pub duration_ms: Option<u64>,
 }
 
-impl Limits {
+impl GraphLimits {
     /// What a run of the graph may do, and leaves to those that it starts; what it may spend is the limit of its account.
     pub fn of_runs(&self) -> crate::model::Limits {
         crate::model::Limits {
@@ -62,7 +62,7 @@ pub struct Graph {
     /// What it takes.
     pub inputs: Inputs,
     /// `limits` of the file.
-    pub limits: Limits,
+    pub limits: GraphLimits,
     /// The first node.
     pub start: String,
     /// All nodes.

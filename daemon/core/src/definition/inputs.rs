@@ -1,6 +1,6 @@
 //! What a graph takes: defaults and the check against `config_schema`.
 
-use rye_schema::{About as Cause, Problem, Schema, Untold};
+use rye_schema::{About as Cause, CheckError, Problem, Schema};
 use serde_json::Value;
 
 use super::remark::About;
@@ -147,8 +147,8 @@ impl Inputs {
             }
             Err(untold) => {
                 let code = match untold {
-                    Untold::Misfit => MISFIT,
-                    Untold::TooComplex => "too_complex",
+                    CheckError::Misfit => MISFIT,
+                    CheckError::TooComplex => "too_complex",
                 };
                 Some((code, format!("what was given {untold}")))
             }

@@ -550,7 +550,7 @@ fn limits_of_a_graph_are_read_or_refused_by_name() {
     let (read, warnings) = graph(&limited(
         "{spend: 0.5, spawns: 0, depth: 2, turns: 3, tokens: 900, duration: 1.5}",
     ));
-    let expected = Limits {
+    let expected = GraphLimits {
         spend: Usd::parse("0.5").ok(),
         spawns: Some(0),
         depth: Some(2),
@@ -559,7 +559,10 @@ fn limits_of_a_graph_are_read_or_refused_by_name() {
         duration_ms: Some(1500),
     };
     assert_eq!((read.limits, warnings.len()), (expected, 0));
-    assert_eq!(graph(&limited("{spend: null}")).0.limits, Limits::default());
+    assert_eq!(
+        graph(&limited("{spend: null}")).0.limits,
+        GraphLimits::default()
+    );
     for (limits, code, column, part) in [
         ("5", "wrong_type", 9, "a map such as"),
         ("{spawns: -1}", "wrong_type", 18, "`spawns`"),

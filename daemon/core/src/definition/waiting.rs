@@ -10,7 +10,7 @@ use super::inputs::Inputs;
 use super::keys;
 use super::read::{At, Reader};
 use super::roots::COUNTS;
-use super::work::{Ask, Fail, OnItemError, Parallel, Pause};
+use super::work::{ApprovalRequest, Fail, OnItemError, Parallel, Pause};
 use crate::clock::{self, Timestamp};
 use crate::declared::brief;
 use crate::expr;
@@ -123,7 +123,7 @@ impl<'d> Reader<'d> {
     }
 
     /// Reads what only a node that asks has.
-    pub(super) fn ask(&mut self, node: &At<'d>) -> Option<Ask> {
+    pub(super) fn ask(&mut self, node: &At<'d>) -> Option<ApprovalRequest> {
         let message = self.message(node, "it says what is to be approved");
         let schema = node.given("schema");
         if let Some(schema) = &schema
@@ -136,7 +136,7 @@ impl<'d> Reader<'d> {
             };
             self.error("bad_schema", schema, format!("`schema`{place}: {problem}"));
         }
-        Some(Ask {
+        Some(ApprovalRequest {
             message: message?,
             schema: schema.map(|at| Arc::new(at.value.clone())),
         })

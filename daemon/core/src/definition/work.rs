@@ -67,7 +67,7 @@ pub enum Work {
     /// Nothing, until a time is over.
     Wait(Pause),
     /// A person is asked.
-    Approval(Ask),
+    Approval(ApprovalRequest),
     /// Several items are used side by side.
     Parallel(Parallel),
 }
@@ -175,7 +175,7 @@ pub enum Pause {
 
 /// A question to a person. How long it may be answered is the `timeout` of its node.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
+pub struct ApprovalRequest {
     /// The template of what is asked.
     pub message: Value,
     /// JSON schema of what an answer may hold.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use roxmltree::Attribute;
 
 use super::read::{Element, Reader, child, elements, text_of, text_start};
-use super::{CallStart, Context, Directive, Limits, ToolUse, Wish, contract, shape};
+use super::{CallStart, Context, Directive, DirectiveLimits, ToolUse, Wish, contract, shape};
 use crate::error::excerpt;
 use crate::id::{ItemId, ItemKind, ItemRef};
 use crate::money::Usd;
@@ -209,9 +209,9 @@ impl Reader<'_, '_> {
         }
     }
 
-    fn limits(&mut self, metadata: Element<'_>) -> Limits {
+    fn limits(&mut self, metadata: Element<'_>) -> DirectiveLimits {
         let Some(element) = child(metadata, "limits") else {
-            return Limits::default();
+            return DirectiveLimits::default();
         };
         self.check(element, &shape::LIMITS);
         for (old, now) in OLD_LIMITS {
@@ -235,7 +235,7 @@ impl Reader<'_, '_> {
             }
         };
         let whole = "a whole number from 0 on";
-        Limits {
+        DirectiveLimits {
             turns: self.number(element, written("turns"), whole),
             tokens: self.number(element, written("tokens"), whole),
             spend: self.amount(element, written("spend")),

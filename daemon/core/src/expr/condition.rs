@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::fault::{Fault, Severity};
+use super::fault::{Severity, TemplateFault};
 use super::interpolate::references;
 use super::path::{Path, did_you_mean, nearest};
 use super::scope::Scope;
@@ -99,7 +99,7 @@ impl Relation {
 
 impl Condition {
     /// Parses a condition. Returns it with warnings, or returns all errors. Null and `{}` always hold.
-    pub fn parse(value: &Value) -> Result<(Self, Vec<Fault>), Vec<Fault>> {
+    pub fn parse(value: &Value) -> Result<(Self, Vec<TemplateFault>), Vec<TemplateFault>> {
         Self::parse_among(value, &mut Patterns::default())
     }
 
@@ -108,7 +108,7 @@ impl Condition {
     pub(crate) fn parse_among(
         value: &Value,
         patterns: &mut Patterns,
-    ) -> Result<(Self, Vec<Fault>), Vec<Fault>> {
+    ) -> Result<(Self, Vec<TemplateFault>), Vec<TemplateFault>> {
         let mut reader = Reader {
             at: String::new(),
             faults: Vec::new(),
@@ -301,7 +301,7 @@ fn contains(actual: &Value, value: &Value) -> Result<bool, String> {
 
 struct Reader<'p> {
     at: String,
-    faults: Vec<Fault>,
+    faults: Vec<TemplateFault>,
     patterns: &'p mut Patterns,
 }
 
@@ -311,7 +311,7 @@ impl Reader<'_> {
         if let Some(key) = key {
             push_segment(&mut at, key);
         }
-        self.faults.push(Fault {
+        self.faults.push(TemplateFault {
             at,
             message: message.into(),
             severity,

@@ -14,7 +14,7 @@ pub enum Severity {
 
 /// Fault of a template or condition, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct TemplateFault {
     /// JSON pointer below the checked value; empty for the value itself.
     pub at: String,
     pub message: String,

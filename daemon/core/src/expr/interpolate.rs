@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::fault::{Error, Fault, SHOWN, Severity};
+use super::fault::{Error, SHOWN, Severity, TemplateFault};
 use super::scope::{IsRoot, Scope};
-use super::template::{Part, Template};
+use super::template::{Template, TemplatePart};
 use super::value::Kind;
 use crate::bounds::{self, Excess, MOST_BYTES, MOST_DEPTH};
 use crate::error::excerpt;
@@ -71,19 +71,19 @@ impl Filling<'_> {
 
 /// Returns the faults of `template`; without any, [`interpolate`] finds it well-formed in a scope of these names.
 /// Expressions on other names are not reported here: [`references`] returns them.
-pub fn check(template: &Value, is_root: IsRoot<'_>) -> Vec<Fault> {
+pub fn check(template: &Value, is_root: IsRoot<'_>) -> Vec<TemplateFault> {
     let mut faults = Vec::new();
     each_text(
         template,
         &mut String::new(),
         &mut |at, text| match Template::parse(text, is_root) {
-            Ok(parsed) if parsed.unclosed => faults.push(Fault {
+            Ok(parsed) if parsed.unclosed => faults.push(TemplateFault {
                 at: at.to_owned(),
                 message: "`${` without `}` stays text".to_owned(),
                 severity: Severity::Warning,
             }),
             Ok(_) => {}
-            Err(reason) => faults.push(Fault {
+            Err(reason) => faults.push(TemplateFault {
                 at: at.to_owned(),
                 message: format!("malformed template `{}`: {reason}", excerpt(text)),
                 severity: Severity::Error,
@@ -118,8 +118,8 @@ pub(crate) fn each_read(template: &Value, is_root: IsRoot<'_>, visit: &mut dyn F
             Template::parse(text, is_root).map_or_else(|_| Vec::new(), |parsed| parsed.parts);
         for part in &parts {
             match part {
-                Part::Text(_) => {}
-                Part::Expression(expression) => {
+                TemplatePart::Text(_) => {}
+                TemplatePart::Expression(expression) => {
                     for path in expression.paths() {
                         let path = Cow::Borrowed(path.text());
                         let for_shell = expression.for_shell();
@@ -130,7 +130,7 @@ pub(crate) fn each_read(template: &Value, is_root: IsRoot<'_>, visit: &mut dyn F
                         });
                     }
                 }
-                Part::Input(input) => visit(Read {
+                TemplatePart::Input(input) => visit(Read {
                     at,
                     path: format!("inputs.{}", input.name).into(),
                     for_shell: None,

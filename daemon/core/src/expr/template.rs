@@ -10,13 +10,13 @@ use super::value::{Kind, text_of};
 /// A text, cut into literal and inserted parts.
 #[derive(Debug)]
 pub(super) struct Template<'t> {
-    pub(super) parts: Vec<Part<'t>>,
+    pub(super) parts: Vec<TemplatePart<'t>>,
     /// True if a `${` stays text because it is not closed.
     pub(super) unclosed: bool,
 }
 
 #[derive(Debug)]
-pub(super) enum Part<'t> {
+pub(super) enum TemplatePart<'t> {
     Text(&'t str),
     Expression(Expression<'t>),
     Input(InputReference<'t>),
@@ -47,9 +47,9 @@ impl<'t> Template<'t> {
             let (start, part, length) = if before.ends_with('$') {
                 let length = expression::end(inner).unwrap_or(first_close);
                 let expression = Expression::parse(&inner[..length])?;
-                (open - 1, Part::Expression(expression), length)
+                (open - 1, TemplatePart::Expression(expression), length)
             } else if let Some(input) = InputReference::parse(&inner[..first_close]) {
-                (open, Part::Input(input), first_close)
+                (open, TemplatePart::Input(input), first_close)
             } else {
                 continue;
             };
@@ -64,14 +64,15 @@ impl<'t> Template<'t> {
 
     fn literal(&mut self, text: &'t str) {
         if !text.is_empty() {
-            self.parts.push(Part::Text(text));
+            self.parts.push(TemplatePart::Text(text));
         }
     }
 
     /// Returns the expression if it is the whole text.
     fn lone(&self) -> Option<&Expression<'t>> {
         match self.parts.as_slice() {
-            [Part::Expression(lone)] | [Part::Expression(lone), Part::Text("\n")] => Some(lone),
+            [TemplatePart::Expression(lone)]
+            | [TemplatePart::Expression(lone), TemplatePart::Text("\n")] => Some(lone),
             _ => None,
         }
     }
@@ -102,11 +103,11 @@ impl<'t> Template<'t> {
                 return Ok(None);
             }
             match part {
-                Part::Text(literal) => text.push_str(literal),
-                Part::Expression(expression) => {
+                TemplatePart::Text(literal) => text.push_str(literal),
+                TemplatePart::Expression(expression) => {
                     text.push_str(&text_of(&expression.evaluate(scope, notes)?));
                 }
-                Part::Input(input) => text.push_str(&input.render(scope, notes)),
+                TemplatePart::Input(input) => text.push_str(&input.render(scope, notes)),
             }
         }
         Ok(Some(Value::String(text)))

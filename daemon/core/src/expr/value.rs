@@ -49,14 +49,14 @@ struct Unambiguous(Value);
 
 impl<'de> Deserialize<'de> for Unambiguous {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Reading).map(Self)
+        deserializer.deserialize_any(ValueVisitor).map(Self)
     }
 }
 
 /// Visitor that builds a value.
-struct Reading;
+struct ValueVisitor;
 
-impl<'de> Visitor<'de> for Reading {
+impl<'de> Visitor<'de> for ValueVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use super::{Account, AccountId, CallNo, Hold, Lacking, Metered, Sheet};
+use super::{Account, AccountId, CallNo, Hold, LimitId, Metered, Transaction};
 use crate::money::Usd;
 
 /// Warning about a settlement.
@@ -31,7 +31,7 @@ pub struct Overrun {
     pub held: Usd,
     pub cost: Usd,
     /// Limits that are exceeded now, the nearest first. Nothing more is granted there.
-    pub beyond: Vec<Lacking>,
+    pub beyond: Vec<LimitId>,
 }
 
 impl fmt::Display for Overrun {
@@ -61,7 +61,7 @@ impl fmt::Display for Overrun {
 /// A limit, and the amount that counts against it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Crossing {
-    pub at: Lacking,
+    pub at: LimitId,
     pub counted: Usd,
     pub limit: Usd,
 }
@@ -77,33 +77,33 @@ impl fmt::Display for Crossing {
     }
 }
 
-fn limit_of(at: &Lacking) -> String {
+fn limit_of(at: &LimitId) -> String {
     match at {
-        Lacking::Account(_) => format!("what {at} may spend"),
-        Lacking::Meter(_) => at.to_string(),
+        LimitId::Account(_) => format!("what {at} may spend"),
+        LimitId::Meter(_) => at.to_string(),
     }
 }
 
 /// Hold of an account's open call, and the limits that its settlement counts against, as they were before it.
 #[derive(Debug)]
-pub struct Marks {
+pub struct LimitSnapshot {
     hold: Option<Hold>,
     limits: Vec<Crossing>,
 }
 
-impl Marks {
+impl LimitSnapshot {
     /// Collects the limits of the open call of `id`.
-    pub fn of(sheet: &Sheet<'_>, id: &AccountId) -> Self {
+    pub fn of(sheet: &Transaction<'_>, id: &AccountId) -> Self {
         let mut limits = Vec::new();
         let mut next = Some(id);
         while let Some((id, account)) = next.and_then(|id| Some((id, sheet.account(id).ok()?))) {
-            let at = || Lacking::Account(id.clone());
+            let at = || LimitId::Account(id.clone());
             limits.extend(account.limit.map(|limit| (at(), limit)));
             next = account.parent.as_ref();
         }
         let hold = sheet.account(id).ok().and_then(|own| own.hold.clone());
         let meters = hold.iter().flat_map(|hold| &hold.meters);
-        limits.extend(meters.map(|Metered { id, limit }| (Lacking::Meter(id.clone()), *limit)));
+        limits.extend(meters.map(|Metered { id, limit }| (LimitId::Meter(id.clone()), *limit)));
         let marks = limits.into_iter().map(|(at, limit)| Crossing {
             counted: counted(sheet, &at),
             at,
@@ -116,7 +116,7 @@ impl Marks {
     }
 
     /// Returns the warnings after the call was settled at `cost` on `sheet`.
-    pub fn notices(self, sheet: &Sheet<'_>, cost: Usd) -> Vec<Notice> {
+    pub fn notices(self, sheet: &Transaction<'_>, cost: Usd) -> Vec<Notice> {
         let overrun = self.hold.filter(|hold| cost > hold.amount).map(|hold| {
             let beyond = self.limits.iter().filter(|mark| is_beyond(sheet, mark));
             Notice::Overrun(Overrun {
@@ -143,20 +143,20 @@ impl Crossing {
     }
 }
 
-fn counted(sheet: &Sheet<'_>, at: &Lacking) -> Usd {
+fn counted(sheet: &Transaction<'_>, at: &LimitId) -> Usd {
     match at {
-        Lacking::Account(id) => sheet.account(id).map_or(Usd::ZERO, Account::floor),
-        Lacking::Meter(id) => sheet.meter(id).spent,
+        LimitId::Account(id) => sheet.account(id).map_or(Usd::ZERO, Account::floor),
+        LimitId::Meter(id) => sheet.meter(id).spent,
     }
 }
 
 /// Returns true if the use exceeds the limit.
-fn is_beyond(sheet: &Sheet<'_>, mark: &Crossing) -> bool {
+fn is_beyond(sheet: &Transaction<'_>, mark: &Crossing) -> bool {
     match &mark.at {
-        Lacking::Account(id) => {
+        LimitId::Account(id) => {
             let account = sheet.account(id);
             account.is_ok_and(|account| account.overrun() > Usd::ZERO)
         }
-        Lacking::Meter(id) => sheet.meter(id).spent > mark.limit,
+        LimitId::Meter(id) => sheet.meter(id).spent > mark.limit,
     }
 }

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Account, AccountId, CallNo, Denied, Hold, Lacking, Ledger, Meter, MeterId, Metered, Misuse,
+    Account, AccountId, CallNo, Denied, Hold, Ledger, LimitId, Meter, MeterId, Metered, Misuse,
     Operation, Rows, Shortfall, Usage,
 };
 use crate::money::Usd;
 
 /// Accounts in their state after the operations so far. An operation costs at most the depth of the tree.
 #[derive(Debug, Clone)]
-pub struct Sheet<'a> {
+pub struct Transaction<'a> {
     ledger: &'a Ledger,
     /// Limits at which earlier requests wait for money.
-    promised: BTreeSet<Lacking>,
+    promised: BTreeSet<LimitId>,
     rows: Rows,
 }
 
@@ -57,7 +57,7 @@ impl Measure {
     }
 }
 
-impl<'a> Sheet<'a> {
+impl<'a> Transaction<'a> {
     /// Creates a sheet without operations.
     pub const fn new(ledger: &'a Ledger) -> Self {
         Self::behind(ledger, BTreeSet::new())
@@ -65,7 +65,7 @@ impl<'a> Sheet<'a> {
 
     /// Creates a sheet for a request that queues after others, which wait for money at `promised`. It grants nothing at
     /// those limits until the others are served, except a raise, which does not wait.
-    pub const fn behind(ledger: &'a Ledger, promised: BTreeSet<Lacking>) -> Self {
+    pub const fn behind(ledger: &'a Ledger, promised: BTreeSet<LimitId>) -> Self {
         Self {
             ledger,
             promised,
@@ -363,7 +363,7 @@ impl<'a> Sheet<'a> {
         from: Option<&AccountId>,
         growth: Growth,
         meters: &[Metered],
-        promised: &BTreeSet<Lacking>,
+        promised: &BTreeSet<LimitId>,
     ) -> Result<(), Denied> {
         let Err(denied) = self.fits(Measure::Used, from, growth, meters, promised) else {
             return Ok(());
@@ -383,9 +383,9 @@ impl<'a> Sheet<'a> {
         from: Option<&AccountId>,
         growth: Growth,
         meters: &[Metered],
-        promised: &BTreeSet<Lacking>,
+        promised: &BTreeSet<LimitId>,
     ) -> Result<(), Denied> {
-        let check = |asked: Usd, lacking: &dyn Fn() -> Lacking, limit: Option<Usd>, used: Usd| {
+        let check = |asked: Usd, lacking: &dyn Fn() -> LimitId, limit: Option<Usd>, used: Usd| {
             let after = plus(used, asked)?;
             let is_promised = || !promised.is_empty() && promised.contains(&lacking());
             match limit.filter(|limit| after > *limit || is_promised()) {
@@ -406,13 +406,13 @@ impl<'a> Sheet<'a> {
                 Measure::Used => plus(meter.spent, meter.held)?,
                 Measure::Floor => meter.spent,
             };
-            check(asked, &|| Lacking::Meter(id.clone()), Some(*limit), used)?;
+            check(asked, &|| LimitId::Meter(id.clone()), Some(*limit), used)?;
         }
         let (mut at, mut asked) = (from, asked);
         while let Some(id) = at.filter(|_| asked > Usd::ZERO) {
             let account = self.account(id)?;
             let used = measure.of(account);
-            let lacking = || Lacking::Account(id.clone());
+            let lacking = || LimitId::Account(id.clone());
             let after = check(asked, &lacking, account.limit, used)?;
             let reserved = account.reserved();
             asked = minus(after.max(reserved), used.max(reserved))?;

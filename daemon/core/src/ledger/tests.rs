@@ -28,7 +28,7 @@ struct Book(Ledger);
 
 impl Book {
     fn perform(&mut self, name: &str, operation: &Operation) -> Result<Rows, Denied> {
-        let mut sheet = Sheet::new(&self.0);
+        let mut sheet = Transaction::new(&self.0);
         sheet.perform(&id(name), operation)?;
         let rows = sheet.into_rows();
         self.0.enter(rows.clone());
@@ -173,7 +173,7 @@ fn second_share_is_granted_when_first_is_free() {
         refused,
         Shortfall {
             asked: usd("0.6"),
-            lacking: Lacking::Account(id("root")),
+            lacking: LimitId::Account(id("root")),
             limit: usd("1"),
             used: usd("0.6"),
             wait: false,
@@ -243,7 +243,7 @@ fn settlement_above_hold_is_recorded_and_blocks_later_holds() {
     assert!(!shortfall(book.hold("root", "0.000000001")).wait);
     assert_eq!(
         shortfall(book.hold("share", "0.1")).lacking,
-        Lacking::Account(id("share"))
+        LimitId::Account(id("share"))
     );
     // A call that costs nothing needs no money.
     book.pay("share", "0");
@@ -259,10 +259,10 @@ fn raise_is_upwards_and_needs_room_above() {
     book.raise("share", "1").unwrap();
     assert_eq!(
         shortfall(book.raise("share", "1.2")).lacking,
-        Lacking::Account(id("root"))
+        LimitId::Account(id("root"))
     );
     // Both together, the root first.
-    let mut sheet = Sheet::new(&book.0);
+    let mut sheet = Transaction::new(&book.0);
     let raise = Operation::Raise { to: usd("1.2") };
     sheet.perform(&id("root"), &raise).unwrap();
     sheet.perform(&id("share"), &raise).unwrap();
@@ -295,7 +295,7 @@ fn raises_lists_needed_limits_from_root() {
         raises("0.8"),
         format!("{root} 1.100000000, {mid} 0.800000000, {leaf} 0.800000000")
     );
-    let mut sheet = Sheet::new(&book.0);
+    let mut sheet = Transaction::new(&book.0);
     for (id, to) in book.0.raises(&leaf, usd("0.8")).unwrap() {
         sheet.perform(&id, &Operation::Raise { to }).unwrap();
     }
@@ -416,7 +416,7 @@ fn meter_limits_all_trees_and_settles_where_held() {
     book.open("b", None, Some("5")).unwrap();
     book.hold_in("a", "0.7", &cap(&today)).unwrap();
     let refused = shortfall(book.hold_in("b", "0.5", &cap(&today)));
-    assert_eq!(refused.lacking, Lacking::Meter(today.clone()));
+    assert_eq!(refused.lacking, LimitId::Meter(today.clone()));
     assert!(refused.wait);
     // The clock passes midnight.
     book.hold_in("b", "0.5", &cap(&tomorrow)).unwrap();

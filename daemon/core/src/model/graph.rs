@@ -6,6 +6,7 @@ mod status;
 
 pub use self::items::{ItemResult, Items, RESULTS_TOO_LARGE};
 pub use self::state::{
-    At, Due, FailedAttempt, Idle, LastStep, Left, State, Step, StepWork, Unrepaired, Waits,
+    At, Due, FailedAttempt, GraphState, Idle, LastStep, Step, StepWork, UnfinishedWork, Unrepaired,
+    Waits,
 };
 pub use self::status::{StepStatus, SuppressedError};

@@ -86,12 +86,12 @@ impl Run {
 
     /// Returns true for a thread that has completed with a text whose end was cut off.
     pub fn is_truncated(&self) -> bool {
-        let is_cut = |state: &thread::State| state.is_cut_short && state.returned.is_none();
+        let is_cut = |state: &thread::ThreadState| state.is_cut_short && state.returned.is_none();
         self.status().is_success() && self.thread().is_some_and(is_cut)
     }
 
     /// The result of a thread: its outputs if it declares some, else its last text, which stands cut under `result`, too.
-    fn thread_result(&self, state: &thread::State) -> Value {
+    fn thread_result(&self, state: &thread::ThreadState) -> Value {
         let status = self.status();
         let mut document = json!({
             "success": status.is_success(),

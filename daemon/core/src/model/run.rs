@@ -14,7 +14,7 @@ use super::event::{
     While,
 };
 use super::failure::Failure;
-use super::graph::{Left, SuppressedError};
+use super::graph::{SuppressedError, UnfinishedWork};
 use super::kill::{Kill, KillReceipt};
 use super::life::{Illegal, Life, Outcome, Status};
 use super::limits::{Below, is_zero};
@@ -144,7 +144,7 @@ impl Run {
     }
 
     /// The walk of a graph run.
-    pub const fn graph(&self) -> Option<&graph::State> {
+    pub const fn graph(&self) -> Option<&graph::GraphState> {
         if let Work::Graph(state) = &self.work {
             Some(state)
         } else {
@@ -153,7 +153,7 @@ impl Run {
     }
 
     /// Where a thread stands.
-    pub const fn thread(&self) -> Option<&thread::State> {
+    pub const fn thread(&self) -> Option<&thread::ThreadState> {
         if let Work::Thread(state) = &self.work {
             Some(state)
         } else {
@@ -283,9 +283,9 @@ impl Run {
     /// flight without a verdict or failed after they had started, and what child runs carried out without success.
     pub fn unknown(&self) -> Vec<Unknown> {
         let unknown = if self.is_repairable() {
-            graph::State::unknown_of_repairs
+            graph::GraphState::unknown_of_repairs
         } else {
-            graph::State::unknown
+            graph::GraphState::unknown
         };
         self.graph().map(unknown).unwrap_or_default()
     }
@@ -315,7 +315,7 @@ impl Run {
     }
 
     /// What a graph run takes over that continues this one: its state, and what was left of the node at which it ended.
-    pub fn inherited(&self) -> Option<(graph::State, Left)> {
+    pub fn inherited(&self) -> Option<(graph::GraphState, UnfinishedWork)> {
         let state = self.graph()?;
         let (inherited, left) = state.inherited();
         let never_begun = matches!(state.stood(), graph::At::New);
@@ -325,7 +325,7 @@ impl Run {
     }
 
     /// Where a thread begins that continues this one; `None` if this is none, or has not ended.
-    pub fn carried(&self) -> Option<thread::State> {
+    pub fn carried(&self) -> Option<thread::ThreadState> {
         let mut state = self.thread()?.clone();
         state.count_time(self.ended_at?);
         Some(state.carried())
@@ -334,7 +334,7 @@ impl Run {
     /// Where a thread begins that continues this one from the turn that was last finished, whatever became of it later: the record is
     /// as the `step_finish` of that turn left it, which is what replaying its events up to there leads to. `None` if it stands
     /// anywhere else.
-    pub fn carried_from_turn(&self) -> Option<thread::State> {
+    pub fn carried_from_turn(&self) -> Option<thread::ThreadState> {
         let state = self.thread()?;
         state.is_between_turns().then(|| state.clone().carried())
     }

@@ -153,7 +153,7 @@ impl Spec {
     }
 
     /// Where the thread stood that this one continues.
-    pub(crate) fn carried(&self) -> Option<&thread::State> {
+    pub(crate) fn carried(&self) -> Option<&thread::ThreadState> {
         self.thread()?.carried.as_deref()
     }
 

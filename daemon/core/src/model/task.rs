@@ -8,7 +8,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::graph::Left;
+use super::graph::UnfinishedWork;
 use super::{graph, thread};
 use crate::id::Name;
 
@@ -106,10 +106,10 @@ pub struct StartFrom {
     pub node: String,
     /// What was done before.
     #[serde(rename = "progress")]
-    pub state: graph::State,
+    pub state: graph::GraphState,
     /// What an earlier run left of that node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left: Option<Left>,
+    pub left: Option<UnfinishedWork>,
     /// The node that follows the last repair.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<Name>,
@@ -139,7 +139,7 @@ pub struct ThreadSource {
     pub contract: Arc<str>,
     /// Where the thread stood that this one continues; `None` for one that begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub carried: Option<Arc<thread::State>>,
+    pub carried: Option<Arc<thread::ThreadState>>,
 }
 
 /// The fields of a spec that a task is.

@@ -33,20 +33,20 @@ use crate::conversation::{Block, Digest, Message, Source, Stop};
 use crate::expr::Object;
 
 pub use artifacts::{Artifacts, MOST_ARTIFACTS};
-pub use limits::{Limits, Reached, Used};
+pub use limits::{Reached, ThreadLimits, Used};
 pub use queue::{MOST_MESSAGE_BYTES, MOST_QUEUED, Queue};
 pub use recent::Recent;
 pub use repeated::Repeated;
 
 /// Where a thread stands, and what its turns came to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct State {
+pub struct ThreadState {
     /// What happens now.
     pub at: At,
     /// What its turns used.
     pub used: Used,
     /// What they may use.
-    pub limits: Limits,
+    pub limits: ThreadLimits,
     /// The entry with which its conversation began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<Digest>,
@@ -117,7 +117,7 @@ pub enum At {
     #[default]
     Composing,
     /// A turn is about to begin, or to be tried again.
-    Before(Box<Before>),
+    Before(Box<NextTurn>),
     /// The model is called, and speaks. Calls of tools may be under way.
     Calling(Box<Turn>),
     /// The model has spoken; the calls it asked for are made.
@@ -128,7 +128,7 @@ pub enum At {
 
 /// A turn that has not begun.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Before {
+pub struct NextTurn {
     /// Its number, from 1.
     pub turn: u32,
     /// The number of its next try, from 1.
@@ -138,13 +138,13 @@ pub struct Before {
     pub retries: u8,
     /// What the model receives first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub texts: Vec<Told>,
+    pub texts: Vec<DeliveredText>,
     /// When it may begin, if it has to wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
 }
 
-impl Before {
+impl NextTurn {
     /// The first try of a turn.
     pub const fn turn(turn: u32) -> Self {
         Self {
@@ -159,7 +159,7 @@ impl Before {
 
 /// A text that the model receives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Told {
+pub struct DeliveredText {
     /// Where it came from.
     pub source: Source,
     /// What it says.
@@ -170,7 +170,7 @@ pub struct Told {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Failed {
     /// The turn as it would be tried again.
-    pub next: Before,
+    pub next: NextTurn,
     /// What happened.
     pub failure: Failure,
     /// What that means.
@@ -214,14 +214,14 @@ pub struct Turn {
     pub since: Timestamp,
     /// What the model received first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub texts: Vec<Told>,
+    pub texts: Vec<DeliveredText>,
     /// About how many tokens were sent.
     pub input: u64,
     /// The most tokens of the answer.
     pub max_output: u32,
     /// Parts of the message that a call brought along, while there is no message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<Arc<Part>>,
+    pub parts: Vec<Arc<MessagePart>>,
     /// The message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub said: Option<Arc<Message>>,
@@ -235,7 +235,7 @@ pub struct Turn {
 
 /// A complete part of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+pub struct MessagePart {
     /// What it says.
     pub block: Block,
     /// The same as it was received, JSON text.
@@ -329,8 +329,8 @@ impl Turn {
     }
 
     /// The turn as it would be tried again.
-    pub(crate) fn again(&self, failed: bool) -> Before {
-        Before {
+    pub(crate) fn again(&self, failed: bool) -> NextTurn {
+        NextTurn {
             turn: self.number,
             attempt: self.attempt + 1,
             retries: self.retries.saturating_add(u8::from(failed)),
@@ -350,7 +350,7 @@ impl ToolCall {
     }
 }
 
-impl State {
+impl ThreadState {
     /// Whether it helps to tell the conversation anew without reasoning: there may be some, and it was not done before.
     pub(crate) fn may_be_reseeded(&self) -> bool {
         !self.reseeded && self.head != self.root

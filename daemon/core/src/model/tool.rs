@@ -10,7 +10,7 @@ use super::attempt::Attempt;
 /// Where a tool run stands.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum ToolState {
     /// Nothing was called yet.
     #[default]
     New,
@@ -20,7 +20,7 @@ pub enum State {
     Over(Arc<Value>),
 }
 
-impl State {
+impl ToolState {
     /// The call in flight.
     pub const fn attempt(&self) -> Option<&Attempt> {
         match self {

@@ -28,11 +28,11 @@ use crate::id::RunId;
 #[serde(rename_all = "snake_case")]
 pub enum Work {
     /// It walks a graph.
-    Graph(graph::State),
+    Graph(graph::GraphState),
     /// It talks with a model.
-    Thread(thread::State),
+    Thread(thread::ThreadState),
     /// It makes one call.
-    Tool(tool::State),
+    Tool(tool::ToolState),
 }
 
 /// What the life of a run asks of the state of its work.
@@ -96,9 +96,9 @@ pub(super) trait WorkState {
 impl Work {
     pub(super) fn create(spec: &Spec) -> Self {
         match spec.kind() {
-            RunKind::Graph => Self::Graph(graph::State::create(spec)),
-            RunKind::Thread => Self::Thread(thread::State::create(spec)),
-            RunKind::Tool => Self::Tool(tool::State::default()),
+            RunKind::Graph => Self::Graph(graph::GraphState::create(spec)),
+            RunKind::Thread => Self::Thread(thread::ThreadState::create(spec)),
+            RunKind::Tool => Self::Tool(tool::ToolState::default()),
         }
     }
 

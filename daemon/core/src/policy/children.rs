@@ -1,6 +1,6 @@
 //! What `resilience` says about the runs that a run starts: `child_policy` and `concurrency`.
 
-use super::part::Part;
+use super::part::ConfigSection;
 use crate::declared::Fields;
 use crate::model::{ChildTerms, Fate, ParentEnd};
 
@@ -27,7 +27,7 @@ pub(super) fn usual() -> ChildTerms {
 }
 
 /// What is fixed about the child runs of a thread that begins under this configuration.
-pub(super) fn read(file: &Part<'_>) -> Result<ChildTerms, String> {
+pub(super) fn read(file: &ConfigSection<'_>) -> Result<ChildTerms, String> {
     let usual = usual();
     let concurrency = file.part("concurrency", &[CHILDREN, THREADS])?;
     let most = |key: &str| match &concurrency {
@@ -42,7 +42,7 @@ pub(super) fn read(file: &Part<'_>) -> Result<ChildTerms, String> {
     })
 }
 
-fn follow(file: &Part<'_>) -> Result<Option<ParentEnd>, String> {
+fn follow(file: &ConfigSection<'_>) -> Result<Option<ParentEnd>, String> {
     let Some(policy) = file.part("child_policy", &ENDS)? else {
         return Ok(None);
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::CLASSIFICATION;
-use super::part::{ORIGIN, Part, fault};
+use super::part::{ConfigSection, ORIGIN, fault};
 use crate::declared::Fields;
 use crate::definition::Backoff;
 use crate::expr::Names;
@@ -230,7 +230,7 @@ impl Classifier {
                 },
             },
         };
-        let Some(file) = Part::file(CLASSIFICATION, config, &[&KEYS])? else {
+        let Some(file) = ConfigSection::file(CLASSIFICATION, config, &[&KEYS])? else {
             return Ok(classifier);
         };
         for entry in file.entries("patterns")? {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::part::Part;
+use super::part::ConfigSection;
 use crate::declared::Fields;
 use crate::model::Waits;
 
@@ -18,7 +18,7 @@ const WAITS: [&str; 2] = ["default_timeout", "max_timeout"];
 
 /// What the merged section says of waiting; what of it decides nothing is added to `ignored`.
 pub(super) fn read(config: &Value, ignored: &mut Vec<String>) -> Result<Waits, String> {
-    let Some(file) = Part::file(COORDINATION, config, &[&KEYS, &IGNORED])? else {
+    let Some(file) = ConfigSection::file(COORDINATION, config, &[&KEYS, &IGNORED])? else {
         return Ok(Waits::default());
     };
     file.ignore(&IGNORED, ignored);
@@ -28,7 +28,7 @@ pub(super) fn read(config: &Value, ignored: &mut Vec<String>) -> Result<Waits, S
         .map_or_else(|| Ok(Waits::default()), of_waits)
 }
 
-fn of_waits(waits: &Part<'_>) -> Result<Waits, String> {
+fn of_waits(waits: &ConfigSection<'_>) -> Result<Waits, String> {
     let [usual, most] = WAITS.map(|key| waits.whole::<u32>(key));
     let (usual, most) = (usual?, most?.filter(|most| *most > 0));
     if let (Some(usual), Some(most)) = (usual, most)

@@ -25,7 +25,7 @@ pub(super) fn fault(section: &str, what: Option<(&str, &Value)>, problem: &str) 
 
 /// A map of a configuration file.
 #[derive(Debug, Clone)]
-pub(super) struct Part<'c> {
+pub(super) struct ConfigSection<'c> {
     /// The name of the file.
     section: &'static str,
     /// Keys from the top, each with a dot after it.
@@ -33,7 +33,7 @@ pub(super) struct Part<'c> {
     map: &'c Object,
 }
 
-impl<'c> Part<'c> {
+impl<'c> ConfigSection<'c> {
     /// All that the file `section` holds, with no other keys than those of every file and `known`; `None` if it is absent.
     pub(super) fn file(
         section: &'static str,
@@ -100,7 +100,7 @@ impl<'c> Part<'c> {
     }
 }
 
-impl<'c> Fields<'c> for Part<'c> {
+impl<'c> Fields<'c> for ConfigSection<'c> {
     type Error = String;
 
     fn find(&self, key: &str) -> Option<&'c Value> {

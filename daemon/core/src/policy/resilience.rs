@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::children;
-use super::part::Part;
+use super::part::ConfigSection;
 use crate::declared::Fields;
 use crate::model::{ChildTerms, Limits};
 use crate::money::Usd;
@@ -90,7 +90,7 @@ impl Preload {
 impl Resilience {
     /// Reads the merged section.
     pub(super) fn read(config: &Value) -> Result<Self, String> {
-        let Some(file) = Part::file(RESILIENCE, config, &[&KEYS, &IGNORED])? else {
+        let Some(file) = ConfigSection::file(RESILIENCE, config, &[&KEYS, &IGNORED])? else {
             return Ok(Self {
                 children: children::usual(),
                 ..Self::default()
@@ -114,7 +114,7 @@ impl Resilience {
 }
 
 /// `retry.max_retries`, if it is set.
-fn retries(file: &Part<'_>, ignored: &mut Vec<String>) -> Result<Option<u32>, String> {
+fn retries(file: &ConfigSection<'_>, ignored: &mut Vec<String>) -> Result<Option<u32>, String> {
     let known = [&["max_retries"], IGNORED_RETRIES.as_slice()].concat();
     let Some(retry) = file.part("retry", &known)? else {
         return Ok(None);
@@ -125,15 +125,18 @@ fn retries(file: &Part<'_>, ignored: &mut Vec<String>) -> Result<Option<u32>, St
 
 /// The part `key` of `limits`.
 fn of_limits<'c>(
-    limits: Option<&Part<'c>>,
+    limits: Option<&ConfigSection<'c>>,
     key: &str,
     known: &[&str],
-) -> Result<Option<Part<'c>>, String> {
+) -> Result<Option<ConfigSection<'c>>, String> {
     limits.map_or(Ok(None), |limits| limits.part(key, known))
 }
 
 /// `limits.enforcement.on_exceed`.
-fn on_exceed(limits: Option<&Part<'_>>, ignored: &mut Vec<String>) -> Result<OnExceed, String> {
+fn on_exceed(
+    limits: Option<&ConfigSection<'_>>,
+    ignored: &mut Vec<String>,
+) -> Result<OnExceed, String> {
     const WORDS: [(&str, OnExceed); 4] = [
         ("escalate", OnExceed::Escalate),
         ("suspend", OnExceed::Suspend),
@@ -151,7 +154,7 @@ fn on_exceed(limits: Option<&Part<'_>>, ignored: &mut Vec<String>) -> Result<OnE
 }
 
 /// `limits.defaults`.
-fn default_limits(limits: Option<&Part<'_>>) -> Result<Limits, String> {
+fn default_limits(limits: Option<&ConfigSection<'_>>) -> Result<Limits, String> {
     let Some(defaults) = of_limits(limits, "defaults", &DEFAULT_LIMITS)? else {
         return Ok(Limits::default());
     };
@@ -168,17 +171,17 @@ fn default_limits(limits: Option<&Part<'_>>) -> Result<Limits, String> {
 }
 
 /// The value of one of `limits.defaults`; `none` is no limit.
-fn limited<'c>(defaults: &Part<'c>, key: &str) -> Option<&'c Value> {
+fn limited<'c>(defaults: &ConfigSection<'c>, key: &str) -> Option<&'c Value> {
     defaults.given(key).filter(|given| **given != "none")
 }
 
 /// One of `limits.defaults`, a whole number.
-fn limit<N: TryFrom<u64>>(defaults: &Part<'_>, key: &str) -> Result<Option<N>, String> {
+fn limit<N: TryFrom<u64>>(defaults: &ConfigSection<'_>, key: &str) -> Result<Option<N>, String> {
     limited(defaults, key).map_or(Ok(None), |_| defaults.whole(key))
 }
 
 /// `limits.defaults.spend`.
-fn default_spend(defaults: &Part<'_>) -> Result<Option<Usd>, String> {
+fn default_spend(defaults: &ConfigSection<'_>) -> Result<Option<Usd>, String> {
     let amount = limited(defaults, "spend").map(Usd::from_json).transpose();
     amount.map_err(|error| {
         defaults.fault(&format!(
@@ -188,7 +191,7 @@ fn default_spend(defaults: &Part<'_>) -> Result<Option<Usd>, String> {
 }
 
 /// `tool_preload`: no room if it is not enabled.
-fn preload(file: &Part<'_>) -> Result<Preload, String> {
+fn preload(file: &ConfigSection<'_>) -> Result<Preload, String> {
     let Some(preload) = file.part("tool_preload", &["enabled", "max_tokens"])? else {
         return Ok(Preload::default());
     };

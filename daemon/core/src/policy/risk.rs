@@ -8,7 +8,7 @@
 use serde_json::Value;
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
-use super::part::{ORIGIN, Part, fault};
+use super::part::{ConfigSection, ORIGIN, fault};
 use crate::capability::{can_match, covers, may_meet};
 use crate::declared::Fields as _;
 use crate::directive::Acknowledged;
@@ -81,7 +81,7 @@ pub struct Risks(Vec<(String, Risk)>);
 
 /// What the permissions of a directive mean for its start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Gate {
+pub struct RiskVerdict {
     /// Permissions that keep it from starting.
     pub refused: Vec<String>,
     /// Permissions that are a warning.
@@ -91,7 +91,7 @@ pub struct Gate {
 impl Risks {
     /// Reads the merged file. The error says what is wrong, where, and how to fix it.
     pub fn read(config: &Value) -> Result<Self, String> {
-        let file = Part::file(CAPABILITY_RISK, config, &[&["risks"]])?;
+        let file = ConfigSection::file(CAPABILITY_RISK, config, &[&["risks"]])?;
         let file = file.ok_or_else(|| fault(CAPABILITY_RISK, None, "it says nothing"))?;
         let mut risks = Vec::new();
         for given in file.entries("risks")? {
@@ -126,12 +126,12 @@ impl Risks {
 
     /// What these permissions mean for the start of a thread whose author knows of the risks `acknowledged`. A class that is
     /// acknowledged stands for those below it.
-    pub fn gate(&self, permissions: &[String], acknowledged: &[Acknowledged]) -> Gate {
+    pub fn gate(&self, permissions: &[String], acknowledged: &[Acknowledged]) -> RiskVerdict {
         let known = acknowledged
             .iter()
             .filter_map(|known| Risk::parse(&known.risk));
         let known = known.max().unwrap_or(Risk::Safe);
-        let mut gate = Gate::default();
+        let mut gate = RiskVerdict::default();
         for permission in permissions {
             let risk = self.of(permission);
             match risk.policy() {

@@ -5,7 +5,7 @@ mod openai_chat;
 
 use super::choice::ResolvedModel;
 use super::protocol::Api;
-use super::stream::{Ended, Fault, Signal};
+use super::stream::{Ended, Fault, StreamSignal};
 use crate::conversation::{Conversation, Message, Raw};
 
 /// A conversation in the form of its API. Bytes of a pushed message never change: each body begins with the whole
@@ -52,12 +52,12 @@ impl Wire {
 /// Decoder of one answer. The API's decoder interprets events; this one ensures that the answer ends once.
 #[derive(Debug)]
 pub struct Decoder {
-    reading: Reading,
+    reading: ApiDecoder,
     is_over: bool,
 }
 
 #[derive(Debug)]
-enum Reading {
+enum ApiDecoder {
     Anthropic(anthropic::Decoder),
     OpenaiChat(openai_chat::Decoder),
 }
@@ -66,8 +66,12 @@ impl Decoder {
     /// Creates a decoder for the answer of `model` to the call of turn `turn`.
     pub fn new(model: &ResolvedModel, turn: u32) -> Self {
         let reading = match model.api {
-            Api::Anthropic => Reading::Anthropic(anthropic::Decoder::new(model.quirks.end, turn)),
-            Api::OpenaiChat => Reading::OpenaiChat(openai_chat::Decoder::new(model.quirks, turn)),
+            Api::Anthropic => {
+                ApiDecoder::Anthropic(anthropic::Decoder::new(model.quirks.end, turn))
+            }
+            Api::OpenaiChat => {
+                ApiDecoder::OpenaiChat(openai_chat::Decoder::new(model.quirks, turn))
+            }
         };
         Self {
             reading,
@@ -76,14 +80,14 @@ impl Decoder {
     }
 
     /// Decodes the data of an event and appends the signals. Errors contain none of `secrets`. Nothing is appended
-    /// after [`Signal::Ended`] or [`Signal::Broken`].
-    pub fn event(&mut self, data: &str, secrets: &[&str], signals: &mut Vec<Signal>) {
+    /// after [`StreamSignal::Ended`] or [`StreamSignal::Broken`].
+    pub fn event(&mut self, data: &str, secrets: &[&str], signals: &mut Vec<StreamSignal>) {
         if self.is_over {
             return;
         }
         let read = match &mut self.reading {
-            Reading::Anthropic(decoder) => decoder.event(data, secrets, signals),
-            Reading::OpenaiChat(decoder) => decoder.event(data, secrets, signals),
+            ApiDecoder::Anthropic(decoder) => decoder.event(data, secrets, signals),
+            ApiDecoder::OpenaiChat(decoder) => decoder.event(data, secrets, signals),
         };
         if let Some(end) = read.transpose() {
             self.end(end, signals);
@@ -91,22 +95,22 @@ impl Decoder {
     }
 
     /// Ends the answer after the complete body.
-    pub fn finish(&mut self, signals: &mut Vec<Signal>) {
+    pub fn finish(&mut self, signals: &mut Vec<StreamSignal>) {
         if self.is_over {
             return;
         }
         let end = match &mut self.reading {
-            Reading::Anthropic(decoder) => decoder.finish(signals),
-            Reading::OpenaiChat(decoder) => decoder.finish(signals),
+            ApiDecoder::Anthropic(decoder) => decoder.finish(signals),
+            ApiDecoder::OpenaiChat(decoder) => decoder.finish(signals),
         };
         self.end(end, signals);
     }
 
-    fn end(&mut self, end: Result<Ended, Fault>, signals: &mut Vec<Signal>) {
+    fn end(&mut self, end: Result<Ended, Fault>, signals: &mut Vec<StreamSignal>) {
         self.is_over = true;
         signals.push(match end {
-            Ok(ended) => Signal::Ended(ended),
-            Err(fault) => Signal::Broken(fault),
+            Ok(ended) => StreamSignal::Ended(ended),
+            Err(fault) => StreamSignal::Broken(fault),
         });
     }
 }

@@ -91,7 +91,7 @@ impl ResolvedModel {
 
 /// Model requested by a call; it takes precedence over the directive.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Asked<'a> {
+pub struct ModelRequest<'a> {
     /// Model or tier.
     pub model: Option<&'a str>,
     pub provider: Option<&'a str>,
@@ -168,7 +168,7 @@ impl Kinded for Unresolved {
 }
 
 /// Models to choose from, and restrictions of the choice.
-struct Market<'a> {
+struct ModelChoice<'a> {
     agent: &'a Agent,
     providers: &'a BTreeMap<String, Provider>,
     has_secret: &'a dyn Fn(Owner, &str) -> bool,
@@ -178,7 +178,7 @@ struct Market<'a> {
 /// Chooses the model of a thread. If the model of its directive is unusable, the directive's `fallback` is chosen, and
 /// the returned text is the reason. `has_secret` checks that a secret of that name exists for files of that owner.
 pub fn resolve(
-    asked: &Asked<'_>,
+    asked: &ModelRequest<'_>,
     agent: &Agent,
     providers: &BTreeMap<String, Provider>,
     has_secret: &dyn Fn(Owner, &str) -> bool,
@@ -186,7 +186,7 @@ pub fn resolve(
     let nothing = Wish::default();
     let wish = asked.wish.unwrap_or(&nothing);
     let hint = asked.provider.or(wish.provider.as_deref());
-    let market = Market {
+    let market = ModelChoice {
         agent,
         providers,
         has_secret,
@@ -202,7 +202,7 @@ pub fn resolve(
         (Ok(model), _) => Ok((model, None)),
         (Err(error), None) => Err(error),
         (Err(error), Some(fallback)) => {
-            let anywhere = Market {
+            let anywhere = ModelChoice {
                 hint: None,
                 ..market
             };
@@ -216,7 +216,7 @@ pub fn resolve(
     }
 }
 
-impl<'a> Market<'a> {
+impl<'a> ModelChoice<'a> {
     /// Returns the model that a name refers to: an alias, `provider/model`, a tier, or a model id.
     fn choose(&self, want: &str) -> Result<(&'a Provider, Model), Unresolved> {
         if let Some(hint) = self.hint

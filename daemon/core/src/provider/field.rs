@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::stream::{Fault, Signal, malformed};
+use super::stream::{Fault, StreamSignal, malformed};
 use super::usage::Tokens;
 use crate::error::excerpt;
 use crate::json::repaired;
@@ -109,14 +109,14 @@ fn whole(value: &Value) -> Option<i64> {
 
 /// Text and reasoning of a model.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ModelText {
     pub(super) text: String,
     pub(super) thinking: String,
 }
 
 /// Reads the output of the model, which is a text or a list of parts.
-pub(super) fn said(value: &Value, field: &str) -> Result<Said, Fault> {
-    let mut said = Said::default();
+pub(super) fn said(value: &Value, field: &str) -> Result<ModelText, Fault> {
+    let mut said = ModelText::default();
     add(value, false, field, MOST_LEVELS, &mut said)?;
     Ok(said)
 }
@@ -126,7 +126,7 @@ fn add(
     is_thought: bool,
     field: &str,
     levels: u8,
-    said: &mut Said,
+    said: &mut ModelText,
 ) -> Result<(), Fault> {
     let Some(below) = levels.checked_sub(1) else {
         return Err(malformed(format!("`{field}` has too many levels")));
@@ -171,7 +171,7 @@ pub(super) fn arguments(value: &Value) -> String {
 }
 
 /// Returns the signal of a beginning answer with the name that the model reports.
-pub(super) fn begun(model: &Value) -> Signal {
+pub(super) fn begun(model: &Value) -> StreamSignal {
     let model = match model {
         Value::Null => String::new(),
         Value::String(name) => excerpt(name).into_owned(),
@@ -179,7 +179,7 @@ pub(super) fn begun(model: &Value) -> Signal {
             excerpt(&other.to_string()).into_owned()
         }
     };
-    Signal::Begun { model }
+    StreamSignal::Begun { model }
 }
 
 /// A provider's usage report of a call.

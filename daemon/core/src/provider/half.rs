@@ -76,9 +76,9 @@ fn half(bytes: &[u8]) -> Option<(u16, &[u8])> {
 
 impl<'de> Deserialize<'de> for Piece {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reading;
+        struct PieceVisitor;
 
-        impl Visitor<'_> for Reading {
+        impl Visitor<'_> for PieceVisitor {
             type Value = Piece;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,7 +90,7 @@ impl<'de> Deserialize<'de> for Piece {
             }
         }
 
-        deserializer.deserialize_bytes(Reading)
+        deserializer.deserialize_bytes(PieceVisitor)
     }
 }
 

@@ -56,7 +56,7 @@ pub enum Reasoning {
 
 /// Settings of a model, or of all models that match a pattern.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Part {
+pub(super) struct ModelSettings {
     pub(super) window: Option<u32>,
     pub(super) max_input: Option<u32>,
     pub(super) max_output: Option<u32>,
@@ -72,10 +72,10 @@ pub(super) struct Part {
 #[derive(Debug, Clone)]
 pub(super) struct Profile {
     pub(super) pattern: GlobMatcher,
-    pub(super) part: Part,
+    pub(super) part: ModelSettings,
 }
 
-impl Part {
+impl ModelSettings {
     /// Merges two parts; members of this one win.
     fn over(self, below: &Self) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl Model {
     /// ones. The error is the first missing key.
     pub(super) fn new(
         id: &str,
-        own: Part,
+        own: ModelSettings,
         profiles: &[Profile],
         api: Api,
     ) -> Result<Self, &'static str> {
@@ -125,7 +125,7 @@ impl Model {
 
     /// Creates a model that no file lists, or returns `None` if the profiles lack a required key.
     pub(super) fn unlisted(id: &str, profiles: &[Profile], api: Api) -> Option<Self> {
-        Self::new(id, Part::default(), profiles, api).ok()
+        Self::new(id, ModelSettings::default(), profiles, api).ok()
     }
 
     /// Returns true if `name` is the id or an alias.

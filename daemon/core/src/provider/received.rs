@@ -1,7 +1,7 @@
 //! Cost of a call with an interrupted answer.
 
 use super::choice::ResolvedModel;
-use super::stream::Signal;
+use super::stream::StreamSignal;
 use super::usage::Tokens;
 use crate::ledger::Usage;
 use crate::money::Usd;
@@ -30,26 +30,26 @@ pub struct KnownCost {
 
 impl Received {
     /// Counts a signal of the answer.
-    pub fn count(&mut self, signal: &Signal) {
+    pub fn count(&mut self, signal: &StreamSignal) {
         let more = match signal {
-            Signal::Usage(tokens) => {
+            StreamSignal::Usage(tokens) => {
                 self.reported = Some(*tokens);
                 self.unreported = 0;
                 return;
             }
-            Signal::Text { text, .. }
-            | Signal::Thinking { text, .. }
-            | Signal::CallArgs { text, .. }
-            | Signal::CallBegun { name: text, .. } => text.len(),
-            Signal::Stopped(_) => {
+            StreamSignal::Text { text, .. }
+            | StreamSignal::Thinking { text, .. }
+            | StreamSignal::CallArgs { text, .. }
+            | StreamSignal::CallBegun { name: text, .. } => text.len(),
+            StreamSignal::Stopped(_) => {
                 self.has_stopped = true;
                 return;
             }
-            Signal::Begun { .. }
-            | Signal::Block(_)
-            | Signal::CallReady(_)
-            | Signal::Ended(_)
-            | Signal::Broken(_) => return,
+            StreamSignal::Begun { .. }
+            | StreamSignal::Block(_)
+            | StreamSignal::CallReady(_)
+            | StreamSignal::Ended(_)
+            | StreamSignal::Broken(_) => return,
         };
         self.unreported = self.unreported.saturating_add(more);
     }

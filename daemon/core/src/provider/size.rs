@@ -7,7 +7,7 @@ use crate::money::Usd;
 
 /// Known facts before a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Ahead {
+pub struct CallContext {
     /// Tokens of the last call of this conversation: all its input, and its output, which is input from now on. 0 for a
     /// new conversation.
     pub reported: u64,
@@ -52,7 +52,7 @@ pub enum TooSmall {
 
 impl ResolvedModel {
     /// Computes the size of the next call. If the limits leave too little for the smallest answer, it fails.
-    pub fn size(&self, ahead: &Ahead) -> Result<Size, TooSmall> {
+    pub fn size(&self, ahead: &CallContext) -> Result<Size, TooSmall> {
         let new = self.token_size.tokens(ahead.new_bytes);
         let input = ahead.reported.saturating_add(new);
         let least = self.least_output();

@@ -35,7 +35,7 @@ pub(super) const UNNAMED: &str = "unnamed";
 
 /// A signal of a stream.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Signal {
+pub enum StreamSignal {
     Begun {
         /// Model name that the provider reports.
         model: String,
@@ -53,7 +53,7 @@ pub enum Signal {
         text: String,
     },
     /// A text or reasoning is complete.
-    Block(Part),
+    Block(BlockPart),
     CallBegun {
         /// Position in the message.
         position: u32,
@@ -78,7 +78,7 @@ pub enum Signal {
 
 /// A complete part of a message.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Part {
+pub struct BlockPart {
     /// Position in the message.
     pub position: u32,
     pub block: Block,
@@ -196,7 +196,7 @@ pub(super) fn arguments(text: &str) -> Result<Object, String> {
 
 /// A call as received, complete.
 #[derive(Debug)]
-pub(super) struct Came<'a> {
+pub(super) struct RawCall<'a> {
     /// Position in the message.
     pub(super) position: u32,
     /// Empty if the call has no id.
@@ -232,7 +232,7 @@ impl Calls {
     /// Completes a call. `raw` builds the JSON that is sent back from id, name and arguments.
     pub(super) fn complete(
         &mut self,
-        came: Came<'_>,
+        came: RawCall<'_>,
         raw: impl FnOnce(&str, &str, &Object) -> Value,
     ) -> (Call, Value) {
         self.count += 1;
@@ -256,7 +256,7 @@ impl Calls {
     }
 
     /// Returns the id of a call: its own, or a generated one if that is empty, too long or taken.
-    fn id(&mut self, came: &Came<'_>) -> String {
+    fn id(&mut self, came: &RawCall<'_>) -> String {
         let mut id = came.id.to_owned();
         if id.is_empty() || id.len() > MOST_ID || self.ids.contains(&id) {
             id = format!("call_{}_{}", self.turn, came.position);
@@ -267,7 +267,7 @@ impl Calls {
         id
     }
 
-    fn arguments(&self, came: Came<'_>) -> Arguments {
+    fn arguments(&self, came: RawCall<'_>) -> Arguments {
         let unusable = self.unusable(&came);
         let object = match (came.is_too_large, came.object) {
             (false, Some(object)) => Ok(object),
@@ -291,7 +291,7 @@ impl Calls {
     }
 
     /// Returns the reason why a call cannot be executed with any arguments.
-    fn unusable(&self, came: &Came<'_>) -> Option<(&'static str, String)> {
+    fn unusable(&self, came: &RawCall<'_>) -> Option<(&'static str, String)> {
         if self.count > MOST_CALLS {
             let problem = format!(
                 "too many calls: of one answer the first {MOST_CALLS} are carried out, and this is not one of them; make it again"

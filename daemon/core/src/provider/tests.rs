@@ -54,9 +54,9 @@ fn agent(value: &Value) -> Agent {
 /// A resolved model that costs nothing.
 fn model() -> ResolvedModel {
     let providers = BTreeMap::from([("p".to_owned(), provider("p", ""))]);
-    let asked = Asked {
+    let asked = ModelRequest {
         model: Some("m"),
-        ..Asked::default()
+        ..ModelRequest::default()
     };
     let agent = agent(&json!({}));
     resolve(&asked, &agent, &providers, &|_, _| true).unwrap().0
@@ -106,10 +106,11 @@ fn pointers_of(value: &Value, at: String, pointers: &mut Vec<String>) {
 }
 
 /// Asserts that a stream ended once, and that each call was emitted at most once.
-fn assert_ends_once(signals: &[stream::Signal]) {
-    use stream::Signal;
+fn assert_ends_once(signals: &[stream::StreamSignal]) {
+    use stream::StreamSignal;
 
-    let is_end = |signal: &Signal| matches!(signal, Signal::Ended(_) | Signal::Broken(_));
+    let is_end =
+        |signal: &StreamSignal| matches!(signal, StreamSignal::Ended(_) | StreamSignal::Broken(_));
     let ends: Vec<usize> = (0..signals.len())
         .filter(|at| is_end(&signals[*at]))
         .collect();
@@ -122,9 +123,9 @@ fn assert_ends_once(signals: &[stream::Signal]) {
 }
 
 /// Returns the emitted calls, in order.
-fn ready(signals: &[stream::Signal]) -> impl Iterator<Item = &stream::Call> {
+fn ready(signals: &[stream::StreamSignal]) -> impl Iterator<Item = &stream::Call> {
     signals.iter().filter_map(|signal| {
-        if let stream::Signal::CallReady(call) = signal {
+        if let stream::StreamSignal::CallReady(call) = signal {
             Some(call)
         } else {
             None
@@ -132,16 +133,16 @@ fn ready(signals: &[stream::Signal]) -> impl Iterator<Item = &stream::Call> {
     })
 }
 
-fn ended(signals: &[stream::Signal]) -> &stream::Ended {
+fn ended(signals: &[stream::StreamSignal]) -> &stream::Ended {
     match signals.last() {
-        Some(stream::Signal::Ended(ended)) => ended,
+        Some(stream::StreamSignal::Ended(ended)) => ended,
         other => panic!("{other:?}"),
     }
 }
 
-fn fault(signals: &[stream::Signal]) -> &stream::Fault {
+fn fault(signals: &[stream::StreamSignal]) -> &stream::Fault {
     match signals.last() {
-        Some(stream::Signal::Broken(fault)) => fault,
+        Some(stream::StreamSignal::Broken(fault)) => fault,
         other => panic!("{other:?}"),
     }
 }
@@ -150,7 +151,7 @@ fn fault(signals: &[stream::Signal]) -> &stream::Fault {
 fn decode<'p>(
     pieces: impl IntoIterator<Item = &'p [u8]>,
     model: &ResolvedModel,
-) -> Vec<stream::Signal> {
+) -> Vec<stream::StreamSignal> {
     let (mut splitter, mut decoder) = (sse::Splitter::default(), Decoder::new(model, 7));
     let mut signals = Vec::new();
     for piece in pieces {

@@ -28,11 +28,11 @@ pub struct Seal {
 struct Comment {
     open: &'static str,
     close: &'static str,
-    place: Place,
+    place: SignaturePosition,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum SignaturePosition {
     FirstLine,
     AfterShebang,
 }
@@ -40,17 +40,17 @@ enum Place {
 const HTML: Comment = Comment {
     open: "<!-- ",
     close: " -->",
-    place: Place::FirstLine,
+    place: SignaturePosition::FirstLine,
 };
 const HASH: Comment = Comment {
     open: "# ",
     close: "",
-    place: Place::AfterShebang,
+    place: SignaturePosition::AfterShebang,
 };
 const SLASHES: Comment = Comment {
     open: "// ",
     close: "",
-    place: Place::FirstLine,
+    place: SignaturePosition::FirstLine,
 };
 
 impl Comment {
@@ -61,7 +61,7 @@ impl Comment {
             (ItemKind::Tool, "py" | "yaml" | "yml" | "json" | "sh" | "toml") => Ok(HASH),
             (ItemKind::Tool, "js" | "ts" | "mjs" | "cjs") => Ok(SLASHES),
             (ItemKind::Config, "yaml" | "yml" | "toml") => Ok(Self {
-                place: Place::FirstLine,
+                place: SignaturePosition::FirstLine,
                 ..HASH
             }),
             (ItemKind::Tool | ItemKind::Directive | ItemKind::Knowledge | ItemKind::Config, _) => {
@@ -76,7 +76,9 @@ impl Comment {
     /// Splits off the shebang line, which stays above the signature.
     fn split_shebang(self, text: &str) -> (&str, &str) {
         match text.find('\n') {
-            Some(end) if self.place == Place::AfterShebang && text.starts_with("#!/") => {
+            Some(end)
+                if self.place == SignaturePosition::AfterShebang && text.starts_with("#!/") =>
+            {
                 text.split_at(end + 1)
             }
             _ => ("", text),

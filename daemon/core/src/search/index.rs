@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::query::{Node, Query};
+use super::query::{Node, SearchQuery};
 use super::{sets, words};
 
 /// BM25 saturation of the frequency of a word.
@@ -189,7 +189,7 @@ impl Index {
     }
 
     /// Returns the documents that match `query` and pass `may_be`, in ascending order, with their scores.
-    pub fn search(&self, query: &Query, may_be: impl Fn(DocId) -> bool) -> Vec<Hit> {
+    pub fn search(&self, query: &SearchQuery, may_be: impl Fn(DocId) -> bool) -> Vec<Hit> {
         let mut asked = Vec::new();
         let found = self.eval(&query.root, true, &mut asked);
         let found: Vec<u32> = found

@@ -7,7 +7,7 @@ const MOST_DEPTH: u32 = 32;
 
 /// A parsed query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Query {
+pub struct SearchQuery {
     pub(super) root: Node,
 }
 
@@ -39,7 +39,7 @@ enum Token {
     Leaf(Node),
 }
 
-impl Query {
+impl SearchQuery {
     /// Parses a query; an empty one matches every document.
     pub fn parse(text: &str) -> Result<Self, BadQuery> {
         if text.len() > MOST_BYTES {

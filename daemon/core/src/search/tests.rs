@@ -17,7 +17,7 @@ fn index(docs: &[(&str, &str)]) -> (Index, Vec<DocId>) {
 /// Returns the positions in `docs` of the matches of a query, the best first.
 fn find(docs: &[(&str, &str)], query: &str) -> Vec<usize> {
     let (index, ids) = index(docs);
-    let mut hits = index.search(&Query::parse(query).unwrap(), |_| true);
+    let mut hits = index.search(&SearchQuery::parse(query).unwrap(), |_| true);
     hits.sort_by(|one, other| other.score.total_cmp(&one.score));
     let place = |hit: &Hit| ids.iter().position(|id| *id == hit.doc).unwrap();
     hits.iter().map(place).collect()
@@ -74,14 +74,14 @@ fn unknown_word_matches_similar_words() {
     assert_eq!(find(DOCS, "snder"), [1]);
     assert_eq!(find(DOCS, "xpi"), [0; 0], "a short word is itself");
     let (index, _) = index(DOCS);
-    let best = |query| index.search(&Query::parse(query).unwrap(), |_| true)[0].score;
+    let best = |query| index.search(&SearchQuery::parse(query).unwrap(), |_| true)[0].score;
     assert!(best("emall") < best("email"));
 }
 
 #[test]
 fn hidden_documents_are_not_found() {
     let (index, ids) = index(DOCS);
-    let query = Query::parse("rate").unwrap();
+    let query = SearchQuery::parse("rate").unwrap();
     let hits = index.search(&query, |doc| doc == ids[3]);
     assert_eq!(hits.len(), 1);
 }
@@ -93,12 +93,17 @@ fn removed_document_frees_its_number() {
     index.remove(ids[0]);
     index.remove(ids[0]);
     assert!(index.bytes() < before);
-    let query = Query::parse("smtp").unwrap();
+    let query = SearchQuery::parse("smtp").unwrap();
     assert!(index.search(&query, |_| true).is_empty());
     let again = index.add([(Field::Title, "SMTP")]);
     assert_eq!(again, ids[0]);
     assert_eq!(index.search(&query, |_| true).len(), 1);
-    assert_eq!(index.search(&Query::parse("").unwrap(), |_| true).len(), 4);
+    assert_eq!(
+        index
+            .search(&SearchQuery::parse("").unwrap(), |_| true)
+            .len(),
+        4
+    );
 }
 
 #[test]
@@ -118,12 +123,12 @@ fn invalid_queries_are_refused_with_reason() {
         (&nots, "longer"),
         (&long, "longer"),
     ] {
-        let error = Query::parse(query).unwrap_err().to_string();
+        let error = SearchQuery::parse(query).unwrap_err().to_string();
         assert!(error.contains(told), "{error}");
     }
     // Many operators in sequence add no depth.
     let wide = "a OR ".repeat(800) + "a";
-    assert!(Query::parse(&wide).is_ok());
+    assert!(SearchQuery::parse(&wide).is_ok());
 }
 
 /// Evaluates a query without parentheses by hand, as an `OR` of `AND`s. Words here are too short for fuzzy matches.
@@ -151,7 +156,7 @@ proptest! {
                 index.remove(*id);
             }
         }
-        let hits = index.search(&Query::parse(&query).unwrap(), |_| true);
+        let hits = index.search(&SearchQuery::parse(&query).unwrap(), |_| true);
         let found: BTreeSet<DocId> = hits.iter().map(|hit| hit.doc).collect();
         let expected: BTreeSet<DocId> = docs.iter().zip(&ids).zip(&removed)
             .filter(|((text, _), removed)| !**removed && fits(&query, &text.split(' ').collect::<Vec<_>>()))
@@ -163,6 +168,6 @@ proptest! {
 
     #[test]
     fn query_parser_never_panics(text in "\\PC{0,200}") {
-        drop(Query::parse(&text));
+        drop(SearchQuery::parse(&text));
     }
 }

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::waiting::{Arrival, Waiting};
-use super::{Change, Draft, Fact, Refused, Why};
+use super::{Change, Draft, Fact, RefusalReason, Refused};
 use crate::id::RunId;
-use crate::ledger::{Account, AccountId, Denied, Ledger, Marks, Notice, Operation, Rows, Sheet};
+use crate::ledger::{
+    Account, AccountId, Denied, Ledger, LimitSnapshot, Notice, Operation, Rows, Transaction,
+};
 use crate::model::{Funding, Run, Spec};
 
 /// Closed accounts, stored with the run whose end closed them.
@@ -55,7 +57,7 @@ impl Accounts {
     pub(super) fn check_trees(
         &self,
         draft: &Draft,
-        full: impl Fn(&Spec) -> (usize, Why),
+        full: impl Fn(&Spec) -> (usize, RefusalReason),
     ) -> Result<(), Refused> {
         let mut added: HashMap<&AccountId, usize> = HashMap::new();
         for (number, (change, _)) in draft.facts().enumerate() {
@@ -89,7 +91,7 @@ impl Accounts {
             perform(&mut sheet, own, change, fact).map_err(|denied| Refused {
                 change: number,
                 run: change.run.clone(),
-                why: Why::Budget(denied),
+                why: RefusalReason::Budget(denied),
             })?;
         }
         Ok(sheet.into_rows())
@@ -105,12 +107,12 @@ impl Accounts {
         {
             return notices;
         }
-        let mut sheet = Sheet::new(&self.ledger);
+        let mut sheet = Transaction::new(&self.ledger);
         let mut settlement = 0;
         for (change, fact) in draft.facts() {
             let own = &draft.runs[fact.run].record.spec.budget.account;
             let settled = change.settles();
-            let settled = settled.map(|usage| (Marks::of(&sheet, own), usage.money));
+            let settled = settled.map(|usage| (LimitSnapshot::of(&sheet, own), usage.money));
             if perform(&mut sheet, own, change, fact).is_err() {
                 break;
             }
@@ -124,8 +126,8 @@ impl Accounts {
     }
 
     /// Returns a sheet for the request at that queue position, or for one at the end of the queue.
-    pub(super) fn sheet(&self, asker: Option<Arrival>) -> Sheet<'_> {
-        Sheet::behind(&self.ledger, self.waiting.before(asker))
+    pub(super) fn sheet(&self, asker: Option<Arrival>) -> Transaction<'_> {
+        Transaction::behind(&self.ledger, self.waiting.before(asker))
     }
 
     pub(super) const fn waiting(&mut self) -> &mut Waiting {
@@ -196,7 +198,7 @@ fn untouched(run: &Run) -> Option<Account> {
 /// Performs the operations of `change`, whose result is `fact`, on `own`, the account of its run, or on another
 /// account.
 fn perform(
-    sheet: &mut Sheet<'_>,
+    sheet: &mut Transaction<'_>,
     own: &AccountId,
     change: &Change,
     fact: &Fact,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Draft, Refused, State, Why};
+use super::{Draft, RefusalReason, Refused, State};
 use crate::id::RunId;
 use crate::model::{RunKind, Spec};
 
@@ -17,7 +17,7 @@ impl State {
                 return Err(Refused {
                     change: drafted.first,
                     run: drafted.record.id.clone(),
-                    why: Why::MemoryFull(self.memory.most()),
+                    why: RefusalReason::MemoryFull(self.memory.most()),
                 });
             }
         }
@@ -41,7 +41,7 @@ impl State {
                 return Err(Refused {
                     change: number,
                     run: change.run.clone(),
-                    why: Why::TooManyChildren(most),
+                    why: RefusalReason::TooManyChildren(most),
                 });
             }
         }
@@ -50,7 +50,7 @@ impl State {
 
     /// Returns the largest number of live runs in the tree of a run with this `spec`, and the refusal beyond it:
     /// `most`, or fewer for a thread if its parent sets a lower limit.
-    pub(super) fn full_tree(&self, spec: &Spec, most: usize) -> (usize, Why) {
+    pub(super) fn full_tree(&self, spec: &Spec, most: usize) -> (usize, RefusalReason) {
         let starts = spec
             .parent
             .as_ref()
@@ -59,8 +59,8 @@ impl State {
         let fewer = starts.and_then(|run| run.spec.children.most_in_tree);
         let fewer = fewer.and_then(|fewer| usize::try_from(fewer).ok());
         match fewer.filter(|fewer| *fewer < most) {
-            Some(fewer) => (fewer, Why::ThreadsFull(fewer)),
-            None => (most, Why::TreeFull(most)),
+            Some(fewer) => (fewer, RefusalReason::ThreadsFull(fewer)),
+            None => (most, RefusalReason::TreeFull(most)),
         }
     }
 }

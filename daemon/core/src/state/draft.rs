@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Change, Refused, Standing, Why, key};
+use super::{Change, IndexedFacts, RefusalReason, Refused, key};
 use crate::clock::Timestamp;
 use crate::id::{RunId, Seq};
 use crate::model::{Run, Spec, Status};
@@ -27,7 +27,7 @@ pub struct Draft {
 #[derive(Debug)]
 pub(super) struct Drafted {
     /// Position and properties before the draft; `None` if the draft creates the run.
-    pub(super) base: Option<(Seq, Standing)>,
+    pub(super) base: Option<(Seq, IndexedFacts)>,
     pub(super) record: Arc<Run>,
     /// Index of the first change of this run.
     pub(super) first: usize,
@@ -93,7 +93,7 @@ struct Drafting {
 }
 
 impl Drafting {
-    fn take(&mut self, number: usize, change: &Change) -> Result<Fact, Why> {
+    fn take(&mut self, number: usize, change: &Change) -> Result<Fact, RefusalReason> {
         let place = match self.places.get(&change.run) {
             Some(place) => *place,
             None => self.begin(number, change)?,
@@ -102,12 +102,12 @@ impl Drafting {
         let mut settled = None;
         if drafted.first != number || drafted.base.is_some() {
             if change.created().is_some() {
-                return Err(Why::Exists);
+                return Err(RefusalReason::Exists);
             }
             let before = drafted.record.status();
             Arc::make_mut(&mut drafted.record)
                 .apply(self.at, &change.event)
-                .map_err(Why::Illegal)?;
+                .map_err(RefusalReason::Illegal)?;
             let after = drafted.record.status();
             let rests = after == Status::Suspended || after.is_terminal();
             settled = (before != after && rests).then(|| Arc::clone(&drafted.record));
@@ -120,10 +120,10 @@ impl Drafting {
     }
 
     /// Adds the run of `change`, the first change that names it.
-    fn begin(&mut self, number: usize, change: &Change) -> Result<usize, Why> {
+    fn begin(&mut self, number: usize, change: &Change) -> Result<usize, RefusalReason> {
         let drafted = match (self.base.remove(&change.run), change.created()) {
             (Some(record), _) => Drafted {
-                base: Some((record.seq, Standing::of(&record))),
+                base: Some((record.seq, IndexedFacts::of(&record))),
                 record,
                 first: number,
             },
@@ -131,10 +131,10 @@ impl Drafting {
                 if let Some(key) = key(spec)
                     && let Some(taken) = self.keys.insert(key, change.run.clone())
                 {
-                    return Err(Why::KeyTaken(taken));
+                    return Err(RefusalReason::KeyTaken(taken));
                 }
                 if let Some(most) = self.used_up(spec) {
-                    return Err(Why::SpawnsUsedUp(most));
+                    return Err(RefusalReason::SpawnsUsedUp(most));
                 }
                 let run = Run::create(change.run.clone(), self.at, Arc::clone(spec));
                 Drafted {
@@ -143,7 +143,7 @@ impl Drafting {
                     first: number,
                 }
             }
-            (None, None) => return Err(Why::NotLive),
+            (None, None) => return Err(RefusalReason::NotLive),
         };
         let place = self.runs.len();
         self.places.insert(change.run.clone(), place);

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::error::{ErrorKind, Kinded};
 use crate::id::RunId;
-use crate::ledger::{Denied, Lacking, Shortfall};
+use crate::ledger::{Denied, LimitId, Shortfall};
 use crate::model::Illegal;
 
 /// Refusal of a commit, because of one of its changes.
@@ -14,12 +14,12 @@ pub struct Refused {
     /// Index of the change, from 0.
     pub change: usize,
     pub run: RunId,
-    pub why: Why,
+    pub why: RefusalReason,
 }
 
 /// Reason why a change cannot happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
+pub enum RefusalReason {
     /// The run does not allow the event now.
     Illegal(Illegal),
     /// The run does not exist, or has ended and was evicted.
@@ -56,8 +56,8 @@ pub enum Why {
 
 impl Refused {
     /// Returns the limit without enough money, if the request may be granted later.
-    pub const fn lacking(&self) -> Option<&Lacking> {
-        if let Why::Budget(Denied::Short(Shortfall {
+    pub const fn lacking(&self) -> Option<&LimitId> {
+        if let RefusalReason::Budget(Denied::Short(Shortfall {
             lacking,
             wait: true,
             ..
@@ -74,44 +74,48 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let run = &self.run;
         match &self.why {
-            Why::Illegal(_) => write!(f, "run {run} refuses the event"),
-            Why::NotLive => write!(f, "run {run} is not live"),
-            Why::Exists => write!(f, "run {run} exists already"),
-            Why::KeyTaken(taken) => write!(f, "the start key belongs to run {taken}"),
-            Why::Full => write!(f, "the disk that holds the log is full"),
-            Why::Budget(denied) => denied.fmt(f),
-            Why::SpawnsUsedUp(most) => write!(
+            RefusalReason::Illegal(_) => write!(f, "run {run} refuses the event"),
+            RefusalReason::NotLive => write!(f, "run {run} is not live"),
+            RefusalReason::Exists => write!(f, "run {run} exists already"),
+            RefusalReason::KeyTaken(taken) => write!(f, "the start key belongs to run {taken}"),
+            RefusalReason::Full => write!(f, "the disk that holds the log is full"),
+            RefusalReason::Budget(denied) => denied.fmt(f),
+            RefusalReason::SpawnsUsedUp(most) => write!(
                 f,
                 "at most {most} child runs may be started here (`limits: {{spawns: …}}`, `--limit spawns=N`), and as many were"
             ),
-            Why::TreeFull(most) => write!(
+            RefusalReason::TreeFull(most) => write!(
                 f,
                 "{most} runs of one tree, that of the same first run, are not over, and more are not allowed at once (`limits.tree_runs`)"
             ),
-            Why::ThreadsFull(most) => write!(
+            RefusalReason::ThreadsFull(most) => write!(
                 f,
                 "{most} runs of one tree, that of the same first run, are not over, and no thread begins beside as many \
                  (`concurrency.max_total_threads` of `config:agent/resilience`)"
             ),
-            Why::MemoryFull(most) => write!(
+            RefusalReason::MemoryFull(most) => write!(
                 f,
                 "the values of all runs together may take {} MiB of memory (`limits.memory_mb`), and what this run begins with does not fit beside the others",
                 most >> 20
             ),
-            Why::TooManyChildren(most) => write!(
+            RefusalReason::TooManyChildren(most) => write!(
                 f,
                 "{most} child runs are not over, and more are not allowed at once (`concurrency.max_concurrent_children` of \
                  `config:agent/resilience`): wait for one of them"
             ),
-            Why::Stopping(killed) => write!(f, "run {killed} is being killed"),
-            Why::Gone(gone) => write!(f, "run {gone} was removed"),
-            Why::Live => write!(f, "run {run} has not ended; `ryectl kill {run}` ends it"),
-            Why::Unsealed => write!(
+            RefusalReason::Stopping(killed) => write!(f, "run {killed} is being killed"),
+            RefusalReason::Gone(gone) => write!(f, "run {gone} was removed"),
+            RefusalReason::Live => {
+                write!(f, "run {run} has not ended; `ryectl kill {run}` ends it")
+            }
+            RefusalReason::Unsealed => write!(
                 f,
                 "run {run} has ended just now, and its history is not written yet; ask again"
             ),
-            Why::Named(user) => write!(f, "run {user}, which has not ended, needs run {run}"),
-            Why::Stale => write!(f, "run {run} has changed meanwhile"),
+            RefusalReason::Named(user) => {
+                write!(f, "run {user}, which has not ended, needs run {run}")
+            }
+            RefusalReason::Stale => write!(f, "run {run} has changed meanwhile"),
         }
     }
 }
@@ -119,22 +123,22 @@ impl fmt::Display for Refused {
 impl Kinded for Refused {
     fn kind(&self) -> ErrorKind {
         match &self.why {
-            Why::Illegal(source) => source.kind(),
-            Why::NotLive
-            | Why::SpawnsUsedUp(_)
-            | Why::Stopping(_)
-            | Why::Gone(_)
-            | Why::Live
-            | Why::Named(_) => ErrorKind::Precondition,
-            Why::Unsealed => ErrorKind::Unavailable,
-            Why::Exists | Why::KeyTaken(_) => ErrorKind::Exists,
-            Why::Full
-            | Why::TreeFull(_)
-            | Why::ThreadsFull(_)
-            | Why::MemoryFull(_)
-            | Why::TooManyChildren(_) => ErrorKind::Exhausted,
-            Why::Budget(denied) => denied.kind(),
-            Why::Stale => ErrorKind::Bug,
+            RefusalReason::Illegal(source) => source.kind(),
+            RefusalReason::NotLive
+            | RefusalReason::SpawnsUsedUp(_)
+            | RefusalReason::Stopping(_)
+            | RefusalReason::Gone(_)
+            | RefusalReason::Live
+            | RefusalReason::Named(_) => ErrorKind::Precondition,
+            RefusalReason::Unsealed => ErrorKind::Unavailable,
+            RefusalReason::Exists | RefusalReason::KeyTaken(_) => ErrorKind::Exists,
+            RefusalReason::Full
+            | RefusalReason::TreeFull(_)
+            | RefusalReason::ThreadsFull(_)
+            | RefusalReason::MemoryFull(_)
+            | RefusalReason::TooManyChildren(_) => ErrorKind::Exhausted,
+            RefusalReason::Budget(denied) => denied.kind(),
+            RefusalReason::Stale => ErrorKind::Bug,
         }
     }
 }
@@ -142,23 +146,23 @@ impl Kinded for Refused {
 impl Error for Refused {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.why {
-            Why::Illegal(source) => Some(source),
-            Why::NotLive
-            | Why::Exists
-            | Why::KeyTaken(_)
-            | Why::Full
-            | Why::Budget(_)
-            | Why::SpawnsUsedUp(_)
-            | Why::TreeFull(_)
-            | Why::ThreadsFull(_)
-            | Why::MemoryFull(_)
-            | Why::TooManyChildren(_)
-            | Why::Stopping(_)
-            | Why::Gone(_)
-            | Why::Live
-            | Why::Unsealed
-            | Why::Named(_)
-            | Why::Stale => None,
+            RefusalReason::Illegal(source) => Some(source),
+            RefusalReason::NotLive
+            | RefusalReason::Exists
+            | RefusalReason::KeyTaken(_)
+            | RefusalReason::Full
+            | RefusalReason::Budget(_)
+            | RefusalReason::SpawnsUsedUp(_)
+            | RefusalReason::TreeFull(_)
+            | RefusalReason::ThreadsFull(_)
+            | RefusalReason::MemoryFull(_)
+            | RefusalReason::TooManyChildren(_)
+            | RefusalReason::Stopping(_)
+            | RefusalReason::Gone(_)
+            | RefusalReason::Live
+            | RefusalReason::Unsealed
+            | RefusalReason::Named(_)
+            | RefusalReason::Stale => None,
         }
     }
 }

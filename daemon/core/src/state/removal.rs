@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
-use super::{Refused, State, Why};
+use super::{RefusalReason, Refused, State};
 use crate::id::RunId;
 use crate::model::{Run, Spec};
 
@@ -80,9 +80,9 @@ impl State {
     ) -> Result<(), Refused> {
         for (number, id) in runs.into_iter().enumerate() {
             let why = match self.runs.get(id) {
-                Some(run) if run.status().is_terminal() => Some(Why::Unsealed),
-                Some(_) => Some(Why::Live),
-                None => self.user_of(id).cloned().map(Why::Named),
+                Some(run) if run.status().is_terminal() => Some(RefusalReason::Unsealed),
+                Some(_) => Some(RefusalReason::Live),
+                None => self.user_of(id).cloned().map(RefusalReason::Named),
             };
             if let Some(why) = why {
                 return Err(Refused {

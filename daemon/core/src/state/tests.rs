@@ -168,24 +168,28 @@ fn a_commit_leads_to_one_record_for_each_run_and_one_fact_for_each_change() {
     assert!(applied.replaced.is_empty());
 }
 
-type Test = Box<dyn Fn(&Why) -> bool>;
+type Test = Box<dyn Fn(&RefusalReason) -> bool>;
 
 #[test]
 fn a_refusal_names_the_change_that_cannot_happen() {
-    let illegal = |why: &Why| matches!(why, Why::Illegal(_));
-    let is = |expected: Why| move |why: &Why| *why == expected;
+    let illegal = |why: &RefusalReason| matches!(why, RefusalReason::Illegal(_));
+    let is = |expected: RefusalReason| move |why: &RefusalReason| *why == expected;
     let cases: Vec<(Vec<Change>, usize, Test)> = vec![
-        (vec![start("a"), create("a")], 1, Box::new(is(Why::Exists))),
+        (
+            vec![start("a"), create("a")],
+            1,
+            Box::new(is(RefusalReason::Exists)),
+        ),
         (
             vec![create("n"), start("n"), create("n")],
             2,
-            Box::new(is(Why::Exists)),
+            Box::new(is(RefusalReason::Exists)),
         ),
-        (vec![start("n")], 0, Box::new(is(Why::NotLive))),
+        (vec![start("n")], 0, Box::new(is(RefusalReason::NotLive))),
         (
             vec![start("a"), start("n"), create("n")],
             1,
-            Box::new(is(Why::NotLive)),
+            Box::new(is(RefusalReason::NotLive)),
         ),
         (vec![start("a"), resume("a")], 1, Box::new(illegal)),
         (
@@ -196,12 +200,12 @@ fn a_refusal_names_the_change_that_cannot_happen() {
         (
             vec![start("a"), keyed("n", "taken")],
             1,
-            Box::new(is(Why::KeyTaken(id("k")))),
+            Box::new(is(RefusalReason::KeyTaken(id("k")))),
         ),
         (
             vec![keyed("n", "new"), start("a"), keyed("m", "new")],
             2,
-            Box::new(is(Why::KeyTaken(id("n")))),
+            Box::new(is(RefusalReason::KeyTaken(id("n")))),
         ),
     ];
     let mut state = State::default();
@@ -234,7 +238,7 @@ fn full_disk_refuses_starts_but_not_ends() {
         Err(Refused {
             change,
             run: id(run),
-            why: Why::Full,
+            why: RefusalReason::Full,
         })
     };
     assert_eq!(check(vec![suspend("a"), kill("b")]), Ok(()));
@@ -260,7 +264,7 @@ fn draft_is_stale_after_change_of_its_runs() {
     assert!(state.check(&other, &ROOM).is_ok());
     let refused = state.check(&both, &ROOM).unwrap_err();
     assert_eq!((refused.change, &refused.run), (1, &id("a")));
-    assert_eq!(refused.why, Why::Stale);
+    assert_eq!(refused.why, RefusalReason::Stale);
     // A second draft includes the events in between.
     let again = draft(&state, both.into_changes());
     let rows = state.check(&again, &ROOM).unwrap();
@@ -269,9 +273,15 @@ fn draft_is_stale_after_change_of_its_runs() {
     assert_eq!((run.status(), run.seq), (Status::Suspended, Seq(4)));
     assert!(run.cancel.is_some());
     let _applied = state.commit(4, vec![create("n")]).unwrap();
-    assert_eq!(state.check(&fresh, &ROOM).unwrap_err().why, Why::Exists);
+    assert_eq!(
+        state.check(&fresh, &ROOM).unwrap_err().why,
+        RefusalReason::Exists
+    );
     assert!(state.evict(&id("b")).is_some());
-    assert_eq!(state.check(&other, &ROOM).unwrap_err().why, Why::Stale);
+    assert_eq!(
+        state.check(&other, &ROOM).unwrap_err().why,
+        RefusalReason::Stale
+    );
 }
 
 #[test]
@@ -315,7 +325,11 @@ fn start_key_outlives_eviction() {
     assert!(state.evict(&id("a")).is_none());
     for number in 0..LATE_KEYS {
         let refused = state.commit(2, vec![keyed("late", "first")]).unwrap_err();
-        assert_eq!(refused.why, Why::KeyTaken(id("a")), "after {number}");
+        assert_eq!(
+            refused.why,
+            RefusalReason::KeyTaken(id("a")),
+            "after {number}"
+        );
         let name = format!("b{number}");
         let _applied = state.commit(2, vec![keyed(&name, &name)]).unwrap();
         assert!(state.evict(&id(&name)).is_some());
@@ -402,7 +416,7 @@ proptest! {
                     match state.commit(ms, changes.clone()) {
                         Ok(_) => log.push((at(ms), changes)),
                         Err(refused) => {
-                            prop_assert_ne!(&refused.why, &Why::Stale);
+                            prop_assert_ne!(&refused.why, &RefusalReason::Stale);
                             prop_assert_eq!(&refused.run, &changes[refused.change].run);
                             prop_assert_eq!(state.records(), before);
                             // The changes after the refused one have no effect on the refusal.
@@ -469,7 +483,10 @@ fn run_is_refused_until_its_inputs_fit() {
     let mut state = State::new([], Rows::default(), Arc::clone(&memory));
     state.commit(1, vec![large("a")]).unwrap();
     let refused = state.commit(2, vec![create("b"), large("c")]).unwrap_err();
-    assert_eq!((refused.change, &refused.why), (1, &Why::MemoryFull(1000)));
+    assert_eq!(
+        (refused.change, &refused.why),
+        (1, &RefusalReason::MemoryFull(1000))
+    );
     assert_eq!(refused.kind(), ErrorKind::Exhausted);
     state.assert_indexes();
     state

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ledger::{Lacking, Rows};
+use crate::ledger::{LimitId, Rows};
 
 /// Position in the queue; a smaller one is earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,13 +15,13 @@ pub struct Arrival(u64);
 /// Queued requests, each with the limit that lacks money.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    requests: BTreeMap<Arrival, Lacking>,
+    requests: BTreeMap<Arrival, LimitId>,
     last: u64,
 }
 
 impl Waiting {
     /// Returns the limits at which requests earlier than `asker` wait, or all requests if it is `None`.
-    pub(super) fn before(&self, asker: Option<Arrival>) -> BTreeSet<Lacking> {
+    pub(super) fn before(&self, asker: Option<Arrival>) -> BTreeSet<LimitId> {
         let earlier = self
             .requests
             .iter()
@@ -34,7 +34,7 @@ impl Waiting {
     pub(super) fn wait(
         &mut self,
         asker: Option<Arrival>,
-        lacking: &Lacking,
+        lacking: &LimitId,
     ) -> (Arrival, Vec<Arrival>) {
         let arrival = asker.unwrap_or_else(|| {
             self.last += 1;
@@ -57,12 +57,12 @@ impl Waiting {
     /// Returns the requests that should be retried after the change of `rows`.
     pub(super) fn concerned(&self, rows: &Rows) -> Vec<Arrival> {
         self.at(|lacking| match lacking {
-            Lacking::Account(id) => rows.open.contains_key(id) || rows.closed.contains_key(id),
-            Lacking::Meter(id) => rows.meters.contains_key(id),
+            LimitId::Account(id) => rows.open.contains_key(id) || rows.closed.contains_key(id),
+            LimitId::Meter(id) => rows.meters.contains_key(id),
         })
     }
 
-    fn at(&self, is_meant: impl Fn(&Lacking) -> bool) -> Vec<Arrival> {
+    fn at(&self, is_meant: impl Fn(&LimitId) -> bool) -> Vec<Arrival> {
         let meant = self.requests.iter().filter(|(_, at)| is_meant(at));
         meant.map(|(arrival, _)| *arrival).collect()
     }

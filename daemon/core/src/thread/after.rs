@@ -13,7 +13,7 @@ use crate::model::{Event, Failure, Outcome};
 
 use super::calls::is_refusal;
 use super::live::ThreadMachine;
-use super::query::Query;
+use super::query::ThreadQuery;
 
 /// How often a model is reminded of what it has to return.
 const MOST_NUDGES: u8 = 2;
@@ -34,14 +34,14 @@ enum Next {
 
 impl ThreadMachine {
     /// All calls of the turn have ended: its entry is to be kept. What a model said that refused is no part of the conversation.
-    pub(super) fn close_turn(&mut self, now: Timestamp, turn: &Turn) -> Move<Query> {
+    pub(super) fn close_turn(&mut self, now: Timestamp, turn: &Turn) -> Move<ThreadQuery> {
         if is_refusal(turn) {
             let failure = Failure::permanent("refused", "the model refused to answer");
             return Move::End(self.fail(now, failure));
         }
         let head = self.state().head.expect("a turn follows the prompt");
         let entry = Entry::turn(head, turn.number, messages(turn));
-        Move::Query(Vec::new(), Box::new(Query::Keep(entry)))
+        Move::Query(Vec::new(), Box::new(ThreadQuery::Keep(entry)))
     }
 
     /// The entry of the turn is on disk.

@@ -15,7 +15,7 @@ const KEYS: [&str; 3] = ["artifact", "offset", "limit"];
 
 /// A part of a long result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reading {
+pub struct ArtifactRange {
     /// The name of the result.
     pub artifact: Digest,
     /// The first character, from 0.
@@ -24,7 +24,7 @@ pub struct Reading {
     pub limit: u64,
 }
 
-impl Reading {
+impl ArtifactRange {
     /// What a call with these arguments asks for.
     pub(super) fn of(input: &Object) -> Result<Self, String> {
         if let Some(other) = input.keys().find(|key| !KEYS.contains(&key.as_str())) {

@@ -4,26 +4,26 @@ use crate::capability::Primary;
 use crate::clock::{Tick, Timestamp};
 use crate::conversation::Source;
 use crate::id::ItemKind;
-use crate::ledger::{Denied, Lacking, Shortfall};
+use crate::ledger::{Denied, LimitId, Shortfall};
 use crate::machine::{Call, Move, idempotency_key};
 use crate::model::event::Reason;
 use crate::model::event::{
     BudgetHeld, CognitionIn, ContextReseeded, StepStart, TurnRetryScheduled,
 };
-use crate::model::thread::{At, Before, Class, Failed, Reached};
+use crate::model::thread::{At, Class, Failed, NextTurn, Reached};
 use crate::model::{
     Effect, Event, Failure, Object, Raisable, RunEvent, Slot, SuspendReason, Suspension,
 };
 use crate::policy::OnExceed;
-use crate::provider::{Ahead, Size, TooSmall};
+use crate::provider::{CallContext, Size, TooSmall};
 
 use super::exceeded::Exceeded;
-use super::heard::Speaking;
+use super::heard::PartialMessage;
 use super::live::ThreadMachine;
-use super::query::{Query, Reseeded};
+use super::query::{Reseeded, ThreadQuery};
 
 impl ThreadMachine {
-    pub(super) fn before(&mut self, now: Tick, before: &Before) -> Move<Query> {
+    pub(super) fn before(&mut self, now: Tick, before: &NextTurn) -> Move<ThreadQuery> {
         if let Some(why) = self.held.take() {
             return self.suspend(now.at, why);
         }
@@ -44,7 +44,7 @@ impl ThreadMachine {
             return self.exceed(now.at, Exceeded::of(why));
         }
         if self.live.funds.is_none() {
-            return Move::Query(Vec::new(), Box::new(Query::Funds));
+            return Move::Query(Vec::new(), Box::new(ThreadQuery::Funds));
         }
         match self.size() {
             Ok(_) => Move::Call(Vec::new(), Box::new(self.model_call(now, before))),
@@ -78,7 +78,7 @@ impl ThreadMachine {
     }
 
     /// There is nothing left for another turn: what becomes of the thread is said in the contract.
-    fn exceed(&mut self, now: Timestamp, reached: Exceeded) -> Move<Query> {
+    fn exceed(&mut self, now: Timestamp, reached: Exceeded) -> Move<ThreadQuery> {
         let mut events = Vec::new();
         match self.contract().on_exceed {
             OnExceed::Fail => return Move::End(self.fail(now, reached.failure())),
@@ -102,7 +102,7 @@ impl ThreadMachine {
             .funds
             .as_ref()
             .and_then(|funds| funds.left.as_ref());
-        self.contract().model.size(&Ahead {
+        self.contract().model.size(&CallContext {
             reported: state.context.reported,
             new_bytes: usize::try_from(state.context.new_bytes).unwrap_or(usize::MAX),
             tokens_left: state
@@ -148,7 +148,7 @@ impl ThreadMachine {
     }
 
     /// The call of the model. It is paid for, so nothing is sent before its announcement is durable.
-    fn model_call(&self, now: Tick, before: &Before) -> Call {
+    fn model_call(&self, now: Tick, before: &NextTurn) -> Call {
         let spec = &self.run.spec;
         let place = format!("turn/{}.{}", before.turn, before.attempt);
         Call {
@@ -184,12 +184,12 @@ impl ThreadMachine {
         };
         self.record(now.at, &mut events, held);
         self.live.due = None;
-        self.live.speaking = Some(Speaking::default());
+        self.live.speaking = Some(PartialMessage::default());
         events
     }
 
     /// The call of the model failed: another try, a pause for somebody to look at it, or the end.
-    pub(super) fn failed(&mut self, now: Timestamp, failed: &Failed) -> Move<Query> {
+    pub(super) fn failed(&mut self, now: Timestamp, failed: &Failed) -> Move<ThreadQuery> {
         let tries_left = failed.next.retries <= self.contract().max_retries;
         let is_short = failed.pause_ms <= super::heard::LONGEST_PAUSE_MS;
         match failed.class {
@@ -203,7 +203,7 @@ impl ThreadMachine {
                 self.suspend(now, why)
             }
             Class::Reasoning if self.state().may_be_reseeded() => {
-                Move::Query(Vec::new(), Box::new(Query::Reseed))
+                Move::Query(Vec::new(), Box::new(ThreadQuery::Reseed))
             }
             Class::Context | Class::Reasoning | Class::Permanent => {
                 Move::End(self.fail(now, failed.failure.clone()))
@@ -234,7 +234,7 @@ impl ThreadMachine {
         events
     }
 
-    fn try_again(&mut self, now: Timestamp, failed: &Failed, due: Timestamp) -> Move<Query> {
+    fn try_again(&mut self, now: Timestamp, failed: &Failed, due: Timestamp) -> Move<ThreadQuery> {
         let mut events = Vec::new();
         let scheduled = TurnRetryScheduled {
             turn: failed.next.turn,
@@ -252,7 +252,7 @@ pub(super) fn unpaid(denied: &Denied) -> Suspension {
     let why = because_of(SuspendReason::Budget, failure);
     match denied {
         Denied::Short(Shortfall {
-            lacking: Lacking::Account(account),
+            lacking: LimitId::Account(account),
             limit,
             used,
             ..

@@ -16,7 +16,7 @@ use crate::model::{Attempt, Effect, Event, Failure, Object, Slot, SuspendReason,
 
 use super::contract::Target;
 use super::live::{ThreadMachine, suspended_for};
-use super::query::Query;
+use super::query::ThreadQuery;
 use super::results::{Artifact, once_more};
 
 /// A call that may start.
@@ -41,7 +41,7 @@ struct Known<'a> {
 
 impl ThreadMachine {
     /// The model speaks; calls that are complete start meanwhile.
-    pub(super) fn calling(&mut self, now: Tick, turn: &Turn) -> Move<Query> {
+    pub(super) fn calling(&mut self, now: Tick, turn: &Turn) -> Move<ThreadQuery> {
         let Some(speaking) = &self.live.speaking else {
             return Move::Note(self.take_up(now.at, turn));
         };
@@ -71,7 +71,7 @@ impl ThreadMachine {
     }
 
     /// The model has spoken; its calls are answered, one way or another.
-    pub(super) fn acting(&mut self, now: Tick, turn: &Turn) -> Move<Query> {
+    pub(super) fn acting(&mut self, now: Tick, turn: &Turn) -> Move<ThreadQuery> {
         let events = self.answer_at_once(now.at, turn);
         if !events.is_empty() {
             return Move::Note(events);
@@ -195,14 +195,14 @@ impl ThreadMachine {
     }
 
     /// The first part of a long result that is asked for.
-    fn to_read(&self, turn: &Turn) -> Option<Query> {
+    fn to_read(&self, turn: &Turn) -> Option<ThreadQuery> {
         let mut ready = turn
             .calls
             .iter()
             .filter(|call| matches!(call.at, CallAt::Ready));
         ready.find_map(
             |call| match self.contract().target(&call.name, &call.input) {
-                Target::Read(reading) => Some(Query::Read(call.position, reading)),
+                Target::Read(reading) => Some(ThreadQuery::Read(call.position, reading)),
                 Target::Execute { .. } | Target::Return | Target::Refused { .. } => None,
             },
         )

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::artifact::Reading;
+use super::artifact::ArtifactRange;
 use super::offer::{covers, is_internal};
-use super::offered::{Does, EXECUTE, Offered};
+use super::offered::{Does, EXECUTE, OfferedTool};
 use super::results::{Free, Shown, shown};
 use crate::capability::Primary;
 use crate::conversation::{Root, ToolMode};
@@ -39,7 +39,7 @@ pub struct Contract {
     /// The model.
     pub model: ResolvedModel,
     /// The tools that the model may call, in the order in which it gets them.
-    pub offered: Vec<Offered>,
+    pub offered: Vec<OfferedTool>,
     /// How often a failed call is tried again in one turn.
     pub max_retries: u8,
     /// What becomes of the thread when it has reached a limit.
@@ -90,7 +90,7 @@ pub enum Target {
     /// The outputs are returned.
     Return,
     /// A part of a long result is read.
-    Read(Reading),
+    Read(ArtifactRange),
     /// Nothing, for it cannot be carried out.
     Refused {
         /// Why, for programs.
@@ -140,7 +140,7 @@ impl Contract {
                 params: input.clone(),
             },
             Some(Does::Return) => Target::Return,
-            Some(Does::Read) => match Reading::of(input) {
+            Some(Does::Read) => match ArtifactRange::of(input) {
                 Ok(reading) => Target::Read(reading),
                 Err(message) => Target::Refused {
                     code: "invalid_params",

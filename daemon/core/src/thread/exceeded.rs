@@ -4,7 +4,7 @@ use crate::model::event::LimitEscalationRequested;
 use crate::model::{Failure, SuspendReason, Suspension, proposed};
 use crate::money::Usd;
 
-use super::funds::Left;
+use super::funds::RemainingFunds;
 
 /// A limit that leaves nothing for another turn.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,7 +23,7 @@ impl Exceeded {
     }
 
     /// A limit that is an amount of money. Where the accounts above bear no higher one, nobody is asked for it.
-    pub(super) fn money(code: &str, left: &Left) -> Self {
+    pub(super) fn money(code: &str, left: &RemainingFunds) -> Self {
         let (used, max) = (left.used, left.limit);
         let twice = Usd::from_nanos(proposed(used.nanos(), max.nanos()));
         let more = left.bearable.map_or(twice, |most| twice.min(most));

@@ -9,14 +9,14 @@ pub struct Funds {
     /// The number of the next paid call of the account.
     pub next: CallNo,
     /// What is left where the least is left; `None` without any limit.
-    pub left: Option<Left>,
+    pub left: Option<RemainingFunds>,
     /// The meters in force.
     pub meters: Vec<Metered>,
 }
 
 /// What is left in an account, open calls not counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
+pub struct RemainingFunds {
     /// How much.
     pub amount: Usd,
     /// The account: that of the thread, or one above it.

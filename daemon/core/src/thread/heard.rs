@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::conversation::Block;
-use crate::model::thread::{Class, Part};
+use crate::model::thread::{Class, MessagePart};
 use crate::model::{Failure, Object};
 use crate::provider::Received;
 use crate::provider::failure::Charge;
@@ -14,9 +14,9 @@ pub(super) const LONGEST_PAUSE_MS: u64 = 300_000;
 
 /// What is heard of a model that speaks.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Heard {
+pub enum ModelSignal {
     /// A text or a thought is complete.
-    Part(stream::Part),
+    Part(stream::BlockPart),
     /// A call of a tool is complete.
     Call(stream::Call),
     /// The message is complete.
@@ -49,18 +49,18 @@ pub struct CallFailure {
 
 /// What was heard of the model so far.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Speaking {
+pub(super) struct PartialMessage {
     /// The complete parts of the message.
-    pub(super) parts: Vec<Arc<Part>>,
+    pub(super) parts: Vec<Arc<MessagePart>>,
     /// Its calls, in their order.
-    pub(super) calls: Vec<Asked>,
+    pub(super) calls: Vec<StreamedCall>,
     /// Calls that are not carried out because of the form in which they came, by their ids, and what they are answered.
     pub(super) bad: Vec<(String, Refused)>,
 }
 
 /// A call that the model asks for while it speaks.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct StreamedCall {
     pub(super) position: u32,
     pub(super) id: String,
     pub(super) name: String,
@@ -69,7 +69,7 @@ pub(super) struct Asked {
     pub(super) parts: usize,
 }
 
-impl Speaking {
+impl PartialMessage {
     pub(super) fn ask(&mut self, call: stream::Call) {
         let position = u32::try_from(self.calls.len() + self.bad.len()).unwrap_or(u32::MAX);
         let block = call.block();
@@ -81,11 +81,11 @@ impl Speaking {
                 return;
             }
         };
-        self.parts.push(Arc::new(Part {
+        self.parts.push(Arc::new(MessagePart {
             block,
             raw: call.raw,
         }));
-        self.calls.push(Asked {
+        self.calls.push(StreamedCall {
             position,
             id: call.id,
             name: call.name,

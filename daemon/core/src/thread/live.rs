@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::contract::Terms;
 use super::funds::Funds;
-use super::heard::Speaking;
+use super::heard::PartialMessage;
 use crate::clock::{Timestamp, Uptime};
 use crate::id::{ItemRef, RunId};
 use crate::machine::ResultText;
@@ -30,7 +30,7 @@ pub(super) struct Live {
     /// Why the call that comes next cannot be paid for.
     pub(super) unpaid: Option<Suspension>,
     /// The call of the model in flight.
-    pub(super) speaking: Option<Speaking>,
+    pub(super) speaking: Option<PartialMessage>,
     /// Calls of tools in flight, and since when.
     pub(super) running: BTreeMap<u32, Uptime>,
     /// How the model reads their results.

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::artifact::{self, READ};
-use super::offered::{Does, EXECUTE, FETCH, Offered, RETURN, SIGN};
+use super::offered::{Does, EXECUTE, FETCH, OfferedTool, RETURN, SIGN};
 use crate::capability::{Capability, Layer, Named, Primary, can_match, check, may_meet};
 use crate::conversation::{TokenSize, Tool};
 use crate::directive::{Effective, Returns};
@@ -64,9 +64,9 @@ pub struct ItemTools {
 
 /// What a model is offered.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Offer {
+pub struct ToolOffer {
     /// The tools, sorted by name.
-    pub tools: Vec<Offered>,
+    pub tools: Vec<OfferedTool>,
     /// The items that have no name of their own, though the permissions name them or their folder, and why.
     pub left_out: Vec<(ItemRef, &'static str)>,
 }
@@ -102,13 +102,17 @@ pub(super) fn is_internal(item: &ItemRef) -> bool {
 }
 
 /// The tools that a model may call under `layers`. The error says which output cannot be described.
-pub fn offer(directive: &Effective, layers: &[Layer], items: &ItemTools) -> Result<Offer, String> {
+pub fn offer(
+    directive: &Effective,
+    layers: &[Layer],
+    items: &ItemTools,
+) -> Result<ToolOffer, String> {
     let mut tools = Vec::new();
     let mut left_out = Vec::new();
     let mut kinds = vec![ItemKind::Tool, ItemKind::Directive];
     kinds.retain(|kind| may(layers, Primary::Execute, *kind));
     if !kinds.is_empty() {
-        tools.push(Offered {
+        tools.push(OfferedTool {
             tool: execute(&kinds),
             does: Does::Execute,
         });
@@ -117,7 +121,7 @@ pub fn offer(directive: &Effective, layers: &[Layer], items: &ItemTools) -> Resu
     kinds = ItemKind::ALL.to_vec();
     kinds.retain(|kind| may(layers, Primary::Fetch, *kind));
     if !kinds.is_empty() {
-        tools.push(Offered {
+        tools.push(OfferedTool {
             tool: fetch(&kinds),
             does: Does::Fetch,
         });
@@ -125,19 +129,19 @@ pub fn offer(directive: &Effective, layers: &[Layer], items: &ItemTools) -> Resu
     kinds = ItemKind::ALL.to_vec();
     kinds.retain(|kind| may(layers, Primary::Sign, *kind));
     if !kinds.is_empty() {
-        tools.push(Offered {
+        tools.push(OfferedTool {
             tool: sign(&kinds),
             does: Does::Sign,
         });
     }
     if !tools.is_empty() {
-        tools.push(Offered {
+        tools.push(OfferedTool {
             tool: artifact::tool(),
             does: Does::Read,
         });
     }
     if let Some(returns) = Returns::of(&directive.directive.outputs)? {
-        tools.push(Offered {
+        tools.push(OfferedTool {
             tool: Tool {
                 name: RETURN.to_owned(),
                 description: "Returns the outputs of this directive and ends it.".to_owned(),
@@ -147,7 +151,7 @@ pub fn offer(directive: &Effective, layers: &[Layer], items: &ItemTools) -> Resu
         });
     }
     tools.sort_by(|one, other| one.tool.name.cmp(&other.tool.name));
-    Ok(Offer { tools, left_out })
+    Ok(ToolOffer { tools, left_out })
 }
 
 /// The patterns that a directive declares and that some of `layers`, which are those above it, cannot grant, each with that layer.
@@ -258,7 +262,7 @@ fn by_name(
     layers: &[Layer],
     items: &ItemTools,
     left_out: &mut Vec<(ItemRef, &'static str)>,
-) -> Vec<Offered> {
+) -> Vec<OfferedTool> {
     let is_allowed =
         |item: &ItemRef| check(layers, &Capability::of(Primary::Execute, item)).is_ok();
     let mut tools: Vec<&ItemTool> = items.tools.iter().collect();
@@ -293,7 +297,7 @@ fn by_name(
             continue;
         }
         left = left.saturating_sub(tokens);
-        offered.push(Offered {
+        offered.push(OfferedTool {
             tool: told,
             does: Does::Item(tool.item.clone()),
         });

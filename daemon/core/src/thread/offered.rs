@@ -19,7 +19,7 @@ pub(super) const RETURN: &str = "directive_return";
 
 /// A tool that the model may call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Offered {
+pub struct OfferedTool {
     /// How the model is offered it.
     pub tool: Tool,
     /// What a call of it does.

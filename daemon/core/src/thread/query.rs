@@ -1,13 +1,13 @@
 //! What a thread asks before its next move, and the answers.
 
-use super::artifact::Reading;
+use super::artifact::ArtifactRange;
 use super::funds::Funds;
 use crate::conversation::{Digest, Entry};
 use crate::model::Failure;
 
 /// What a thread has to find out before its next move.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Query {
+pub enum ThreadQuery {
     /// To put its prompt together, and to keep the entry with which the conversation begins.
     Compose,
     /// What may be spent, once there is a place at the provider.
@@ -17,12 +17,12 @@ pub enum Query {
     /// To tell the conversation anew without reasoning, and to keep the entry with which it begins.
     Reseed,
     /// To read a part of a long result, for the call at that position.
-    Read(u32, Reading),
+    Read(u32, ArtifactRange),
 }
 
 /// What it is answered.
 #[derive(Debug)]
-pub enum Answer {
+pub enum ThreadAnswer {
     /// The prompt.
     Composed(Box<Composed>),
     /// What may be spent.

@@ -10,7 +10,7 @@ use crate::provider::failure::Charge;
 
 use super::heard::CallFailure;
 use super::live::ThreadMachine;
-use super::query::Query;
+use super::query::ThreadQuery;
 
 impl ThreadMachine {
     /// The model was called, and nobody listens any more. It is called again, unless calls of tools came from what it said.
@@ -39,7 +39,7 @@ impl ThreadMachine {
     }
 
     /// Calls of tools that were in flight when the daemon went down: the next move for the first of them that needs one.
-    pub(super) fn take_up_calls(&mut self, now: Tick, turn: &Turn) -> Option<Move<Query>> {
+    pub(super) fn take_up_calls(&mut self, now: Tick, turn: &Turn) -> Option<Move<ThreadQuery>> {
         let mut events = Vec::new();
         for call in &turn.calls {
             let CallAt::Running {

@@ -30,10 +30,10 @@ const CUT: [&str; 3] = ["truncated", "stdout_bytes", "stderr_bytes"];
 
 /// A text in parts, each of which is shortened by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ResultParts(Vec<Part>);
+pub(super) struct ResultParts(Vec<ResultPart>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Part {
+struct ResultPart {
     /// Is always sent.
     heading: String,
     body: String,
@@ -58,7 +58,7 @@ impl ResultParts {
     }
 
     fn plain(body: String) -> Self {
-        Self(vec![Part {
+        Self(vec![ResultPart {
             heading: String::new(),
             body,
         }])
@@ -158,7 +158,7 @@ fn process(
         Some(failure) => format!("{}: {}\n", failure.code, failure.message),
         None => format!("exit code {code}\n"),
     };
-    let mut parts = vec![Part {
+    let mut parts = vec![ResultPart {
         heading,
         body: String::new(),
     }];
@@ -178,7 +178,7 @@ fn process(
                 body.len()
             )
         });
-        parts.push(Part {
+        parts.push(ResultPart {
             heading: format!("{line_end}--- {name}{cut}\n"),
             body: body.to_owned(),
         });
@@ -245,7 +245,7 @@ fn item(result: &Object) -> Option<ResultParts> {
     let (source, path) = (word("source")?, word("path")?);
     let copied = word("destination_path");
     let copied = copied.map_or_else(String::new, |path| format!(", copied to {path}"));
-    Some(ResultParts(vec![Part {
+    Some(ResultParts(vec![ResultPart {
         heading: format!("{kind}:{id} ({source} space, {path}{copied})\n"),
         body: word("content")?.to_owned(),
     }]))

@@ -9,40 +9,42 @@ use crate::machine::CallOutcome;
 use crate::model::event::{
     BudgetSettled, CognitionOut, CognitionReasoning, ErrorClassified, RetrySucceeded, Warning,
 };
-use crate::model::thread::{At, Class, Part, Turn};
+use crate::model::thread::{At, Class, MessagePart, Turn};
 use crate::model::{Because, Event, Failure, OpenCall};
 use crate::provider::failure::Charge;
 use crate::provider::stream::Ended;
 use crate::provider::{Received, assemble};
 
-use super::heard::{CallFailure, Heard, reasoning};
+use super::heard::{CallFailure, ModelSignal, reasoning};
 use super::live::ThreadMachine;
 
 impl ThreadMachine {
-    pub(super) fn hear(&mut self, now: Timestamp, heard: Heard) -> Vec<Event> {
+    pub(super) fn hear(&mut self, now: Timestamp, heard: ModelSignal) -> Vec<Event> {
         let At::Calling(turn) = self.state().at.clone() else {
             // The run was suspended meanwhile, and what the call came to is settled.
             return Vec::new();
         };
         match heard {
-            Heard::Part(part) => {
+            ModelSignal::Part(part) => {
                 if let Some(speaking) = &mut self.live.speaking {
-                    speaking.parts.push(Arc::new(Part {
+                    speaking.parts.push(Arc::new(MessagePart {
                         block: part.block,
                         raw: part.raw,
                     }));
                 }
                 Vec::new()
             }
-            Heard::Call(call) => {
+            ModelSignal::Call(call) => {
                 if let Some(speaking) = &mut self.live.speaking {
                     speaking.ask(call);
                 }
                 Vec::new()
             }
-            Heard::Complete { ended, request_id } => self.complete(now, &turn, *ended, request_id),
-            Heard::Failed(failure) => self.broken(now, &turn, &failure),
-            Heard::Stopped(received) => {
+            ModelSignal::Complete { ended, request_id } => {
+                self.complete(now, &turn, *ended, request_id)
+            }
+            ModelSignal::Failed(failure) => self.broken(now, &turn, &failure),
+            ModelSignal::Stopped(received) => {
                 let mut events = Vec::new();
                 self.settle_cut(now, &mut events, &turn, &received, Because::Stopped);
                 events

@@ -11,9 +11,11 @@ use crate::ledger::CallNo;
 use crate::model::{Budget, Object, RunKind, Spec, Status, Task};
 use crate::money::Usd;
 use crate::policy::OnExceed;
-use crate::provider::stream::{Arguments, Call as StreamCall, Ended, Part as StreamPart, Refused};
+use crate::provider::stream::{
+    Arguments, BlockPart as StreamPart, Call as StreamCall, Ended, Refused,
+};
 use crate::provider::{
-    Agent, Asked as Wanted, Owner, Provider, Received, ResolvedModel, Tokens, resolve,
+    Agent, ModelRequest as Wanted, Owner, Provider, Received, ResolvedModel, Tokens, resolve,
 };
 
 mod charged;

@@ -28,8 +28,8 @@ pub(super) struct Written<'a> {
 
 impl<'a> Written<'a> {
     /// Parses the line `text`, which begins at byte `at` and has no LF.
-    pub(super) fn read(at: u64, text: &'a [u8]) -> Result<Self, Fault> {
-        serde_json::from_slice(text).map_err(|source| Fault::Foreign(at, source))
+    pub(super) fn read(at: u64, text: &'a [u8]) -> Result<Self, TranscriptFault> {
+        serde_json::from_slice(text).map_err(|source| TranscriptFault::Foreign(at, source))
     }
 
     pub(super) fn is_event(&self) -> bool {
@@ -61,7 +61,7 @@ impl<'a> Sealed<'a> {
 
 /// Position and kind of a transcript's first fault.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum TranscriptFault {
     #[error("it cannot be read")]
     Read(#[source] io::Error),
     /// The text ends within a line, or before a required checkpoint.
@@ -106,7 +106,7 @@ pub enum Fault {
 
 /// A well-formed line of a transcript.
 #[derive(Debug)]
-pub enum Passed<'a> {
+pub enum TranscriptLine<'a> {
     Event {
         /// Position in the run.
         seq: Seq,
@@ -159,27 +159,31 @@ pub struct Cursor {
 
 impl Cursor {
     /// Parses the line `text`, without its LF, of the transcript of `run`. It must follow the lines read earlier.
-    pub fn pass<'a>(&mut self, run: &RunId, text: &'a [u8]) -> Result<Passed<'a>, Fault> {
+    pub fn pass<'a>(
+        &mut self,
+        run: &RunId,
+        text: &'a [u8],
+    ) -> Result<TranscriptLine<'a>, TranscriptFault> {
         let line = Written::read(self.at, text)?;
         let is_event = line.is_event();
         let expected = if is_event { self.seq.next() } else { self.seq };
         if line.prev != self.hash || line.run_id != *run || line.seq != expected {
-            return Err(Fault::Broken(self.at));
+            return Err(TranscriptFault::Broken(self.at));
         }
-        let at = line.time().ok_or(Fault::Broken(self.at))?;
+        let at = line.time().ok_or(TranscriptFault::Broken(self.at))?;
         self.hash = Digest::of(text);
         self.seq = expected;
         self.at += length(text) + 1;
         let payload = line.payload.get();
         Ok(if is_event {
-            Passed::Event {
+            TranscriptLine::Event {
                 seq: expected,
                 at,
                 name: line.event_type,
                 payload,
             }
         } else {
-            Passed::Checkpoint(Checkpoint {
+            TranscriptLine::Checkpoint(Checkpoint {
                 seq: expected,
                 prev: line.prev,
                 payload,
@@ -188,11 +192,11 @@ impl Cursor {
     }
 
     /// Checks that the lines read end at `head`.
-    pub fn meet(&self, head: &Head) -> Result<(), Fault> {
+    pub fn meet(&self, head: &Head) -> Result<(), TranscriptFault> {
         if (self.at, self.hash, self.seq) == (head.bytes, head.hash, head.seq) {
             Ok(())
         } else {
-            Err(Fault::Head)
+            Err(TranscriptFault::Head)
         }
     }
 }

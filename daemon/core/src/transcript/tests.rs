@@ -71,24 +71,24 @@ fn check(text: &[u8]) -> Verdict {
 }
 
 /// Returns the byte that a fault names.
-fn byte(fault: &Fault) -> Option<u64> {
+fn byte(fault: &TranscriptFault) -> Option<u64> {
     match fault {
-        Fault::Read(_) | Fault::Head => None,
-        Fault::Short(at)
-        | Fault::Long(at)
-        | Fault::Foreign(at, _)
-        | Fault::Broken(at)
-        | Fault::Replaced(at)
-        | Fault::Behind(at)
-        | Fault::Differs(at)
-        | Fault::Unsigned(at)
-        | Fault::UnknownKey { at, .. }
-        | Fault::Unended(at) => Some(*at),
+        TranscriptFault::Read(_) | TranscriptFault::Head => None,
+        TranscriptFault::Short(at)
+        | TranscriptFault::Long(at)
+        | TranscriptFault::Foreign(at, _)
+        | TranscriptFault::Broken(at)
+        | TranscriptFault::Replaced(at)
+        | TranscriptFault::Behind(at)
+        | TranscriptFault::Differs(at)
+        | TranscriptFault::Unsigned(at)
+        | TranscriptFault::UnknownKey { at, .. }
+        | TranscriptFault::Unended(at) => Some(*at),
     }
 }
 
 /// Asserts that `text` fails, and that neither the fault nor the proved part is past byte `most`.
-fn assert_fails_by(text: &[u8], most: usize, what: &str) -> Fault {
+fn assert_fails_by(text: &[u8], most: usize, what: &str) -> TranscriptFault {
     let verdict = check(text);
     let most = u64::try_from(most).unwrap();
     let fault = verdict.fault.unwrap_or_else(|| panic!("{what} passed"));
@@ -123,7 +123,7 @@ fn stored_signature_renders_the_same_lines() {
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         let state = head.state;
         match cursor.pass(&run, line.trim_ascii_end()).unwrap() {
-            Passed::Event {
+            TranscriptLine::Event {
                 seq,
                 at,
                 name,
@@ -133,7 +133,7 @@ fn stored_signature_renders_the_same_lines() {
                     render(&mut head, &run, &event, None, &mut out);
                 }
             }
-            Passed::Checkpoint(checkpoint) => {
+            TranscriptLine::Checkpoint(checkpoint) => {
                 let event = pending.take().unwrap();
                 let mut state = state;
                 fold(&mut state, &event.2, event.3);
@@ -210,7 +210,8 @@ fn removed_line_is_found_at_or_before_its_place() {
         let fault = assert_fails_by(&without, line[0], &format!("without {line:?}"));
         let removed = str::from_utf8(&text[line[0]..line[1]]).unwrap();
         if !removed.contains(CHECKPOINT) {
-            let is_gap = matches!(fault, Fault::Broken(at) if at == length(&text[..line[0]]));
+            let is_gap =
+                matches!(fault, TranscriptFault::Broken(at) if at == length(&text[..line[0]]));
             assert!(is_gap, "without {line:?}: {fault}");
         }
     }
@@ -259,7 +260,7 @@ fn transcript_of_another_key_is_not_accepted() {
     let other = [key(2).public().clone()];
     for keys in [&other[..], &[]] {
         let verdict = verify(&*text, keys);
-        let Some(Fault::UnknownKey { signer, .. }) = verdict.fault else {
+        let Some(TranscriptFault::UnknownKey { signer, .. }) = verdict.fault else {
             panic!("{:?}", verdict.fault);
         };
         assert_eq!(signer, *key(1).public().fingerprint());
@@ -282,7 +283,8 @@ fn rechained_history_fails_at_first_checkpoint() {
     let checkpoint = head.bytes;
     sign(&mut head, &event, &key(2), key(1).public(), &mut out);
     let verdict = check(&out);
-    let is_unsigned = matches!(verdict.fault, Some(Fault::Unsigned(at)) if at == checkpoint);
+    let is_unsigned =
+        matches!(verdict.fault, Some(TranscriptFault::Unsigned(at)) if at == checkpoint);
     assert!(is_unsigned, "{:?}", verdict.fault);
     assert_eq!(verdict.checkpoints, 0);
 }
@@ -300,7 +302,10 @@ fn transcript_signed_by_former_and_current_key_passes_with_both() {
         keys.each_ref().map(|key| key.fingerprint().clone())
     );
     let verdict = verify(&*text, &keys[..1]);
-    assert!(matches!(verdict.fault, Some(Fault::UnknownKey { .. })));
+    assert!(matches!(
+        verdict.fault,
+        Some(TranscriptFault::UnknownKey { .. })
+    ));
     assert_eq!((verdict.events, verdict.checkpoints), (5, 1));
 }
 
@@ -316,7 +321,8 @@ fn live_run_proves_its_checkpoints() {
     ] {
         let text = written(events);
         let verdict = check(&text);
-        let is_unended = matches!(verdict.fault, Some(Fault::Unended(at)) if at == length(&text));
+        let is_unended =
+            matches!(verdict.fault, Some(TranscriptFault::Unended(at)) if at == length(&text));
         assert!(is_unended, "{:?}", verdict.fault);
         assert_eq!(verdict.events, proved);
     }
@@ -327,11 +333,11 @@ fn end_without_checkpoint_is_short_and_text_after_end_is_refused() {
     let text = written(GRAPH);
     let last = starts(&text)[7];
     let fault = check(&text[..last]).fault;
-    assert!(matches!(fault, Some(Fault::Short(at)) if at == length(&text[..last])));
+    assert!(matches!(fault, Some(TranscriptFault::Short(at)) if at == length(&text[..last])));
     for more in ["\n", "{", "{}\n"] {
         let longer = [&text, more.as_bytes()].concat();
         let fault = check(&longer).fault;
-        assert!(matches!(fault, Some(Fault::Behind(at)) if at == length(&text)));
+        assert!(matches!(fault, Some(TranscriptFault::Behind(at)) if at == length(&text)));
     }
 }
 
@@ -340,7 +346,7 @@ fn endless_line_is_refused_at_its_bound() {
     let endless = BufReader::with_capacity(1 << 20, io::repeat(b'x'));
     let verdict = verify(endless, &[]);
     assert!(
-        matches!(verdict.fault, Some(Fault::Long(0))),
+        matches!(verdict.fault, Some(TranscriptFault::Long(0))),
         "{:?}",
         verdict.fault
     );
@@ -355,5 +361,5 @@ fn source_that_fails_is_reported_as_unreadable() {
         }
     }
     let verdict = verify(BufReader::new(Failing), &[]);
-    assert!(matches!(verdict.fault, Some(Fault::Read(_))));
+    assert!(matches!(verdict.fault, Some(TranscriptFault::Read(_))));
 }

@@ -7,7 +7,7 @@
 
 use std::io::{self, BufRead};
 
-use super::read::{Fault, Sealed, Written};
+use super::read::{Sealed, TranscriptFault, Written};
 use super::{Fact, Head, Signed, length};
 use crate::clock::Timestamp;
 use crate::id::{RunId, Seq};
@@ -31,7 +31,7 @@ pub struct Verdict {
     /// Keys that signed, in the order of their first checkpoints.
     pub signers: Vec<Fingerprint>,
     /// First fault; `None` if `lines` are the whole transcript of an ended run.
-    pub fault: Option<Fault>,
+    pub fault: Option<TranscriptFault>,
 }
 
 /// Verifies that `lines` are the whole transcript of an ended run, signed with some of `keys`.
@@ -77,36 +77,37 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn all(&mut self, lines: &mut impl BufRead) -> Result<(), Fault> {
+    fn all(&mut self, lines: &mut impl BufRead) -> Result<(), TranscriptFault> {
         let mut text = Vec::new();
         while self.read(lines, &mut text)? {
             self.line(&text)?;
         }
         match self.last {
             Last::End => Ok(()),
-            Last::Event { ends: true, .. } => Err(Fault::Short(self.head.bytes)),
+            Last::Event { ends: true, .. } => Err(TranscriptFault::Short(self.head.bytes)),
             Last::Event { ends: false, .. } | Last::Checkpoint => {
-                Err(Fault::Unended(self.head.bytes))
+                Err(TranscriptFault::Unended(self.head.bytes))
             }
         }
     }
 
     /// Reads the next line, with its LF, into `text`. Returns false at the end of the file.
-    fn read(&self, lines: &mut impl BufRead, text: &mut Vec<u8>) -> Result<bool, Fault> {
+    fn read(&self, lines: &mut impl BufRead, text: &mut Vec<u8>) -> Result<bool, TranscriptFault> {
         let at = self.head.bytes;
         text.clear();
         let mut line = io::Read::take(&mut *lines, MAX_LINE_BYTES);
-        line.read_until(b'\n', text).map_err(Fault::Read)?;
+        line.read_until(b'\n', text)
+            .map_err(TranscriptFault::Read)?;
         match (text.last(), self.last) {
             (None, _) => Ok(false),
-            (Some(_), Last::End) => Err(Fault::Behind(at)),
+            (Some(_), Last::End) => Err(TranscriptFault::Behind(at)),
             (Some(b'\n'), Last::Checkpoint | Last::Event { .. }) => Ok(true),
-            (Some(_), _) if length(text) == MAX_LINE_BYTES => Err(Fault::Long(at)),
-            (Some(_), Last::Checkpoint | Last::Event { .. }) => Err(Fault::Short(at)),
+            (Some(_), _) if length(text) == MAX_LINE_BYTES => Err(TranscriptFault::Long(at)),
+            (Some(_), Last::Checkpoint | Last::Event { .. }) => Err(TranscriptFault::Short(at)),
         }
     }
 
-    fn line(&mut self, text: &[u8]) -> Result<(), Fault> {
+    fn line(&mut self, text: &[u8]) -> Result<(), TranscriptFault> {
         let line = Written::read(self.head.bytes, text.strip_suffix(b"\n").unwrap_or(text))?;
         let run = self.verdict.run.get_or_insert_with(|| line.run_id.clone());
         let run = run.clone();
@@ -117,9 +118,14 @@ impl Check<'_> {
         }
     }
 
-    fn event(&mut self, run: &RunId, line: &Written<'_>, text: &[u8]) -> Result<(), Fault> {
+    fn event(
+        &mut self,
+        run: &RunId,
+        line: &Written<'_>,
+        text: &[u8],
+    ) -> Result<(), TranscriptFault> {
         let start = self.head.bytes;
-        let time = line.time().ok_or(Fault::Broken(start))?;
+        let time = line.time().ok_or(TranscriptFault::Broken(start))?;
         let fact = Fact {
             run,
             seq: self.head.seq.next(),
@@ -137,13 +143,18 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn checkpoint(&mut self, run: &RunId, line: &Written<'_>, text: &[u8]) -> Result<(), Fault> {
+    fn checkpoint(
+        &mut self,
+        run: &RunId,
+        line: &Written<'_>,
+        text: &[u8],
+    ) -> Result<(), TranscriptFault> {
         let start = self.head.bytes;
         let Last::Event { at, ends, .. } = self.last else {
-            return Err(Fault::Broken(start));
+            return Err(TranscriptFault::Broken(start));
         };
         let token = Sealed::read(line.payload.get()).and_then(|sealed| sealed.token());
-        let token = token.ok_or(Fault::Unsigned(start))?;
+        let token = token.ok_or(TranscriptFault::Unsigned(start))?;
         let signed = Signed {
             signature: token.signature,
             signer: &token.signer,
@@ -158,13 +169,13 @@ impl Check<'_> {
             .iter()
             .find(|key| *key.fingerprint() == token.signer);
         let Some(key) = key else {
-            return Err(Fault::UnknownKey {
+            return Err(TranscriptFault::UnknownKey {
                 at: start,
                 signer: token.signer,
             });
         };
         if !key.verifies(&digest, &token.signature) {
-            return Err(Fault::Unsigned(start));
+            return Err(TranscriptFault::Unsigned(start));
         }
         self.prove(token.signer);
         self.last = if ends { Last::End } else { Last::Checkpoint };
@@ -173,12 +184,14 @@ impl Check<'_> {
 
     /// Checks that `line` has the position `seq` and names the previous line. The comparison of bytes finds all other
     /// faults.
-    fn follows(&self, line: &Written<'_>, seq: Seq) -> Result<(), Fault> {
+    fn follows(&self, line: &Written<'_>, seq: Seq) -> Result<(), TranscriptFault> {
         if line.seq != seq {
-            return Err(Fault::Broken(self.head.bytes));
+            return Err(TranscriptFault::Broken(self.head.bytes));
         }
         match self.last {
-            Last::Event { start, .. } if line.prev != self.head.hash => Err(Fault::Replaced(start)),
+            Last::Event { start, .. } if line.prev != self.head.hash => {
+                Err(TranscriptFault::Replaced(start))
+            }
             // A signature proves the previous line, so this line is wrong.
             Last::Event { .. } | Last::Checkpoint | Last::End => Ok(()),
         }
@@ -189,14 +202,14 @@ impl Check<'_> {
         &mut self,
         text: &[u8],
         write: impl FnOnce(&mut Head, &mut Vec<u8>),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), TranscriptFault> {
         let (start, mut head) = (self.head.bytes, self.head);
         self.rendered.clear();
         write(&mut head, &mut self.rendered);
         if *text != *self.rendered {
             let same = text.iter().zip(&self.rendered).take_while(|(a, b)| a == b);
             let same = u64::try_from(same.count()).expect("a length in memory fits 64 bits");
-            return Err(Fault::Differs(start + same));
+            return Err(TranscriptFault::Differs(start + same));
         }
         self.head = head;
         Ok(())

@@ -51,7 +51,7 @@ impl fmt::Debug for CostSource {
 }
 
 /// What came of asking a hook.
-enum Asked {
+enum HookOutcome {
     /// It answered, if it had anything to say.
     Answered(Option<Control>),
     /// Its action is to be carried out.
@@ -188,15 +188,19 @@ impl Walker {
                 .in_round(|names| expr::interpolate(template, names, &mut notes))
                 .map_err(|error| interpolation_failure(&error))
                 .and_then(|answer| control(&answer))
-                .map(Asked::Answered),
+                .map(HookOutcome::Answered),
             HookAction::Call(action) => self
                 .in_round(|names| resolve(action, names, &mut notes))
-                .map(|target| Asked::Calls(Box::new(self.hook_call(index, &hook, action, target)))),
+                .map(|target| {
+                    HookOutcome::Calls(Box::new(self.hook_call(index, &hook, action, target)))
+                }),
         };
         self.notes.append(&mut notes);
         match asked {
-            Ok(Asked::Calls(call)) => return Turn::Call(call),
-            Ok(Asked::Answered(control)) => self.hook_done(now, index, control, None, 0, events),
+            Ok(HookOutcome::Calls(call)) => return Turn::Call(call),
+            Ok(HookOutcome::Answered(control)) => {
+                self.hook_done(now, index, control, None, 0, events);
+            }
             Err(failure) => self.hook_done(now, index, None, Some(failure), 0, events),
         }
         Turn::Again

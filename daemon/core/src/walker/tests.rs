@@ -24,8 +24,8 @@ use crate::id::{Epoch, ItemId, ItemRef, RunId};
 use crate::machine::{Certainty, Observe as _};
 use crate::model::event::{CancelRequested, RunResumed, RunStarted, StepCompleted, Warning};
 use crate::model::{
-    AttemptId, Budget, Effect, Extent, GraphTask, Left, Limits, Object, RunKind, Spec, StartFrom,
-    Status, SuspendReason, Task, Verdict,
+    AttemptId, Budget, Effect, Extent, GraphTask, Limits, Object, RunKind, Spec, StartFrom, Status,
+    SuspendReason, Task, UnfinishedWork, Verdict,
 };
 use crate::model::{GraphEvent, RunEvent};
 
@@ -75,7 +75,7 @@ fn run(inputs: Value, steps: Option<u32>) -> Run {
 }
 
 /// A run that begins at `node` with what was done before.
-fn seeded(node: &str, (state, left): (State, Left), extent: Extent) -> Run {
+fn seeded(node: &str, (state, left): (GraphState, UnfinishedWork), extent: Extent) -> Run {
     let inputs = state.vars.get("inputs").cloned();
     let start_from = StartFrom {
         node: node.into(),

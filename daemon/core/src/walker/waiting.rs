@@ -14,7 +14,7 @@ use super::failure::Repeat;
 use super::step::Done;
 use super::{Turn, Walker, interpolation_failure};
 use crate::clock::Timestamp;
-use crate::definition::{Ask, Fail, Node, Pause, duration, time};
+use crate::definition::{ApprovalRequest, Fail, Node, Pause, duration, time};
 use crate::expr::{self, Vars, text_of};
 use crate::model::event::StepWaiting;
 use crate::model::graph::{Due, Step, Waits};
@@ -178,7 +178,7 @@ impl Walker {
         &mut self,
         now: Timestamp,
         node: &Node,
-        ask: &Ask,
+        ask: &ApprovalRequest,
         step: &Step,
         events: &mut Vec<Event>,
     ) {

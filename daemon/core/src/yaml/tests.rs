@@ -8,7 +8,7 @@ fn value(text: &str) -> Value {
     parse(text).unwrap().value
 }
 
-fn fault(text: &str) -> Fault {
+fn fault(text: &str) -> YamlFault {
     parse(text).expect_err(text)
 }
 

@@ -19,7 +19,7 @@ impl Position {
 /// Something wrong, or doubtful, at one place of a text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
-pub struct Fault {
+pub struct YamlFault {
     /// What is wrong, for people.
     pub message: String,
     /// The line, from 1.
@@ -28,7 +28,7 @@ pub struct Fault {
     pub column: usize,
 }
 
-impl Fault {
+impl YamlFault {
     pub(super) fn new(at: Position, message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -38,7 +38,7 @@ impl Fault {
     }
 }
 
-impl Kinded for Fault {
+impl Kinded for YamlFault {
     fn kind(&self) -> ErrorKind {
         ErrorKind::Invalid
     }

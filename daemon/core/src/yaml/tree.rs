@@ -6,7 +6,7 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::{Map, Value};
 
 use super::scalar::{Plain, tagged, unfit_key};
-use super::text::{Fault, Position};
+use super::text::{Position, YamlFault};
 
 /// Deepest nesting, aliases expanded.
 pub(super) const MAX_DEPTH: usize = 100;
@@ -138,7 +138,7 @@ struct Slot {
 pub(super) struct Tree {
     pub(super) root: Place,
     pub(super) value: Value,
-    pub(super) warnings: Vec<Fault>,
+    pub(super) warnings: Vec<YamlFault>,
     open: Vec<Open>,
     anchors: HashMap<usize, (Weight, Value)>,
     /// The size of the document.
@@ -151,7 +151,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn of(text: &str) -> Result<Self, Fault> {
+    pub(super) fn of(text: &str) -> Result<Self, YamlFault> {
         let mut tree = Self {
             root: Place::nowhere(),
             value: Value::Null,
@@ -165,21 +165,21 @@ impl Tree {
         };
         let mut parser: Parser<'_, StrInput<'_>> = Parser::new_from_str(text);
         while let Some(event) = parser.next_event() {
-            let (event, span) =
-                event.map_err(|error| Fault::new(Position::from(*error.marker()), error.info()))?;
+            let (event, span) = event
+                .map_err(|error| YamlFault::new(Position::from(*error.marker()), error.info()))?;
             tree.take(&event, span)?;
         }
         Ok(tree)
     }
 
-    fn take(&mut self, event: &Event<'_>, span: Span) -> Result<(), Fault> {
+    fn take(&mut self, event: &Event<'_>, span: Span) -> Result<(), YamlFault> {
         let at = Position::from(span.start);
         match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
             Event::DocumentStart(_) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    return Err(Fault::new(at, "a second document; one file holds one"));
+                    return Err(YamlFault::new(at, "a second document; one file holds one"));
                 }
                 Ok(())
             }
@@ -213,14 +213,14 @@ impl Tree {
     }
 
     /// Counts a value that begins at `at`.
-    fn charge(&mut self, weight: Weight, at: Position) -> Result<(), Fault> {
+    fn charge(&mut self, weight: Weight, at: Position) -> Result<(), YamlFault> {
         self.total.add(weight);
         if self.total.is_too_large() {
             return Err(too_large(at));
         }
         if self.open.len() + weight.depth > MAX_DEPTH {
             let message = format!("nested more than {MAX_DEPTH} levels deep");
-            return Err(Fault::new(at, message));
+            return Err(YamlFault::new(at, message));
         }
         Ok(())
     }
@@ -232,7 +232,7 @@ impl Tree {
         weight: Weight,
         value: &Value,
         at: Position,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), YamlFault> {
         if anchor == 0 {
             return Ok(());
         }
@@ -245,7 +245,7 @@ impl Tree {
     }
 
     /// Takes the slot of the next value; a map that waits for a key has none.
-    fn slot(&mut self, at: Position) -> Result<Slot, Fault> {
+    fn slot(&mut self, at: Position) -> Result<Slot, YamlFault> {
         let plain = |name: String| Slot {
             name,
             at,
@@ -255,7 +255,7 @@ impl Tree {
             None => Ok(plain(String::new())),
             Some(Content::List(values)) => Ok(plain(values.len().to_string())),
             Some(Content::Map { key, .. }) => key.take().ok_or_else(|| {
-                Fault::new(at, "a key must be a text, not a list, a map or an alias")
+                YamlFault::new(at, "a key must be a text, not a list, a map or an alias")
             }),
         }
     }
@@ -266,7 +266,7 @@ impl Tree {
         place: Place,
         weight: Weight,
         value: Value,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), YamlFault> {
         let Some(open) = self.open.last_mut() else {
             (self.root, self.value) = (place, value);
             return Ok(());
@@ -275,8 +275,9 @@ impl Tree {
         match &mut open.content {
             Content::List(values) => values.push(value),
             Content::Map { merged, .. } if slot.name == "<<" => {
-                *merged = merge_sources(value)
-                    .ok_or_else(|| Fault::new(place.value, "`<<` takes a map or a list of maps"))?;
+                *merged = merge_sources(value).ok_or_else(|| {
+                    YamlFault::new(place.value, "`<<` takes a map or a list of maps")
+                })?;
             }
             Content::Map { values, .. } => drop(values.insert(slot.name.clone(), value)),
         }
@@ -291,7 +292,7 @@ impl Tree {
         tag: Option<&Tag>,
         anchor: usize,
         at: Position,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), YamlFault> {
         let weight = Weight::scalar(text.len());
         self.charge(weight, at)?;
         if self.waits_for_key() {
@@ -332,7 +333,7 @@ impl Tree {
         unfit: Option<String>,
         weight: Weight,
         at: Position,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), YamlFault> {
         let Some(open) = self.open.last_mut() else {
             return Ok(());
         };
@@ -340,7 +341,7 @@ impl Tree {
         if let Some(first) = open.place.children.get(text) {
             let line = first.key.line;
             let message = format!("the key `{text}` stands twice; first in line {line}");
-            return Err(Fault::new(at, message));
+            return Err(YamlFault::new(at, message));
         }
         if let Content::Map { key, .. } = &mut open.content {
             *key = Some(Slot {
@@ -354,16 +355,19 @@ impl Tree {
 
     /// Reads a plain scalar: refuses numbers that JSON or 64 bits do not hold, and warns of texts YAML 1.1 reads
     /// differently.
-    fn plain(&mut self, text: &str, anchor: usize, at: Position) -> Result<Value, Fault> {
+    fn plain(&mut self, text: &str, anchor: usize, at: Position) -> Result<Value, YamlFault> {
         let (value, warning) = match Plain::of(text) {
             Plain::Clear(value) => return Ok(value),
             Plain::TooLarge => {
                 let message =
                     format!("the integer `{text}` does not fit 64 bits; write it in quotes");
-                return Err(Fault::new(at, message));
+                return Err(YamlFault::new(at, message));
             }
             Plain::NotFinite => {
-                return Err(Fault::new(at, format!("`{text}` is not a finite number")));
+                return Err(YamlFault::new(
+                    at,
+                    format!("`{text}` is not a finite number"),
+                ));
             }
             Plain::Text(reading) => {
                 let warning = format!("`{text}` is the text \"{text}\"; YAML 1.1 reads {reading}");
@@ -377,23 +381,23 @@ impl Tree {
                 if anchor != 0 || self.open.iter().any(|open| open.anchor != 0) {
                     let message =
                         format!("`{text}` below an anchor; write `{integer}` or \"{text}\"");
-                    return Err(Fault::new(at, message));
+                    return Err(YamlFault::new(at, message));
                 }
                 let warning =
                     format!("`{text}` is {integer}; YAML 1.1 reads leading zeros as octal");
                 (Value::from(integer), warning)
             }
         };
-        self.warnings.push(Fault::new(at, warning));
+        self.warnings.push(YamlFault::new(at, warning));
         Ok(value)
     }
 
-    fn alias(&mut self, anchor: usize, at: Position) -> Result<(), Fault> {
+    fn alias(&mut self, anchor: usize, at: Position) -> Result<(), YamlFault> {
         let weight = self
             .anchors
             .get(&anchor)
             .map(|(weight, _)| *weight)
-            .ok_or_else(|| Fault::new(at, "an alias stands inside the value it names"))?;
+            .ok_or_else(|| YamlFault::new(at, "an alias stands inside the value it names"))?;
         self.charge(weight, at)?;
         let slot = self.slot(at)?;
         check_key(&slot, at)?;
@@ -402,7 +406,7 @@ impl Tree {
         self.attach(slot, place, weight, value)
     }
 
-    fn enter(&mut self, content: Content, anchor: usize, at: Position) -> Result<(), Fault> {
+    fn enter(&mut self, content: Content, anchor: usize, at: Position) -> Result<(), YamlFault> {
         self.charge(Weight::COLLECTION, at)?;
         let slot = self.slot(at)?;
         check_key(&slot, at)?;
@@ -416,7 +420,7 @@ impl Tree {
         Ok(())
     }
 
-    fn leave(&mut self, at: Position) -> Result<(), Fault> {
+    fn leave(&mut self, at: Position) -> Result<(), YamlFault> {
         let Some(closed) = self.open.pop() else {
             return Ok(());
         };
@@ -437,19 +441,19 @@ impl Tree {
     }
 }
 
-fn too_large(at: Position) -> Fault {
+fn too_large(at: Position) -> YamlFault {
     let message =
         format!("the document expands to more than {MAX_NODES} values or {MAX_BYTES} bytes");
-    Fault::new(at, message)
+    YamlFault::new(at, message)
 }
 
 /// Refuses a key that is not text, at its value.
-fn check_key(slot: &Slot, at: Position) -> Result<(), Fault> {
+fn check_key(slot: &Slot, at: Position) -> Result<(), YamlFault> {
     match &slot.unfit {
         None => Ok(()),
         Some(key) => {
             let message = format!("the key `{key}` is not text; write it in quotes");
-            Err(Fault::new(at, message))
+            Err(YamlFault::new(at, message))
         }
     }
 }
@@ -470,19 +474,19 @@ fn merge_sources(value: Value) -> Option<Vec<Object>> {
     }
 }
 
-fn read_tagged(tag: &Tag, text: &str, at: Position) -> Result<Value, Fault> {
+fn read_tagged(tag: &Tag, text: &str, at: Position) -> Result<Value, YamlFault> {
     tagged(&tag.suffix, text).map_err(|expected| {
         let message = format!("invalid value: string {text:?}, expected {expected}");
-        Fault::new(at, message)
+        YamlFault::new(at, message)
     })
 }
 
-fn check_tag(tag: Option<&Tag>, at: Position) -> Result<(), Fault> {
+fn check_tag(tag: Option<&Tag>, at: Position) -> Result<(), YamlFault> {
     const KNOWN: [&str; 7] = ["str", "int", "float", "bool", "null", "seq", "map"];
     match tag {
-        Some(tag) if !(tag.is_yaml_core_schema() && KNOWN.contains(&tag.suffix.as_str())) => {
-            Err(Fault::new(at, format!("the tag `{tag}` is not supported")))
-        }
+        Some(tag) if !(tag.is_yaml_core_schema() && KNOWN.contains(&tag.suffix.as_str())) => Err(
+            YamlFault::new(at, format!("the tag `{tag}` is not supported")),
+        ),
         Some(_) | None => Ok(()),
     }
 }

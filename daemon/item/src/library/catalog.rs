@@ -14,7 +14,7 @@ use super::item::Item;
 use super::state::Library;
 use super::verify::{Report, accepted};
 use crate::metadata::{self, Metadata};
-use crate::spaces::{Place, Space};
+use crate::spaces::{ItemLocation, Space};
 
 /// Maximum number of files listed per space.
 const MOST_FILES: usize = 20_000;
@@ -33,12 +33,12 @@ pub struct Entry {
 
 /// Location of an item whose file has not been read yet.
 #[derive(Debug, Clone)]
-pub struct Seen(Lies);
+pub struct ListedItem(ItemSource);
 
 #[derive(Debug, Clone)]
-enum Lies {
+enum ItemSource {
     BuiltIn(Arc<Item>),
-    At(Place),
+    At(ItemLocation),
 }
 
 impl Entry {
@@ -54,8 +54,8 @@ impl Entry {
 
 impl Library {
     /// Returns the items of `space`, or those that the project uses, ordered by type and id. Reads no file.
-    pub fn catalog(&self, space: Option<Space>) -> BTreeMap<ItemRef, Seen> {
-        let mut seen: BTreeMap<ItemRef, Seen> = BTreeMap::new();
+    pub fn catalog(&self, space: Option<Space>) -> BTreeMap<ItemRef, ListedItem> {
+        let mut seen: BTreeMap<ItemRef, ListedItem> = BTreeMap::new();
         let all = Space::Project.visible();
         for &space in all
             .iter()
@@ -63,7 +63,7 @@ impl Library {
         {
             if space == Space::System {
                 for (item, built_in) in &self.built_in {
-                    let lies = || Seen(Lies::BuiltIn(Arc::clone(built_in)));
+                    let lies = || ListedItem(ItemSource::BuiltIn(Arc::clone(built_in)));
                     seen.entry(item.clone()).or_insert_with(lies);
                 }
                 continue;
@@ -76,17 +76,17 @@ impl Library {
             });
             for (place, _) in files {
                 seen.entry(place.item.clone())
-                    .or_insert(Seen(Lies::At(place)));
+                    .or_insert(ListedItem(ItemSource::At(place)));
             }
         }
         seen
     }
 
     /// Reads and verifies a listed item; `None` if it no longer exists.
-    pub fn entry(&self, seen: &Seen) -> Option<Entry> {
+    pub fn entry(&self, seen: &ListedItem) -> Option<Entry> {
         let place = match &seen.0 {
-            Lies::BuiltIn(item) => return Some(Entry::of(item)),
-            Lies::At(place) => place,
+            ItemSource::BuiltIn(item) => return Some(Entry::of(item)),
+            ItemSource::At(place) => place,
         };
         let error = match self.at(place) {
             Ok(item) => return Some(Entry::of(&item)),
@@ -97,7 +97,7 @@ impl Library {
     }
 
     /// Entry of the file at `place`, which must not be used because of `error`.
-    fn refused(&self, place: &Place, error: Error) -> Entry {
+    fn refused(&self, place: &ItemLocation, error: Error) -> Entry {
         let (text, metadata) = Self::read(place).unwrap_or_default();
         let mut report = self.report(&place.item, Err(error));
         report.path = place.path();
@@ -110,7 +110,7 @@ impl Library {
     }
 
     /// Text and metadata at `place`, without any verification; `None` if it cannot be read as text.
-    pub(super) fn read(place: &Place) -> Option<(String, Metadata)> {
+    pub(super) fn read(place: &ItemLocation) -> Option<(String, Metadata)> {
         let content = place.read().ok()??;
         let text = seal::normalise(metadata::utf8(&content).ok()?);
         let metadata = Metadata::parse(place.item.kind, place.extension, &text);

@@ -2,10 +2,10 @@
 
 use super::error::Error;
 use crate::metadata::Metadata;
-use crate::spaces::Place;
+use crate::spaces::ItemLocation;
 
 /// Error of an item that does not declare its name.
-pub(crate) fn nameless(place: &Place) -> Error {
+pub(crate) fn nameless(place: &ItemLocation) -> Error {
     Error::Misplaced {
         item: place.item.clone(),
         path: place.path(),
@@ -16,7 +16,7 @@ pub(crate) fn nameless(place: &Place) -> Error {
 }
 
 /// Checks that the declared category and name match the item's path.
-pub(crate) fn declared_place(place: &Place, metadata: &Metadata) -> Result<(), Error> {
+pub(crate) fn declared_place(place: &ItemLocation, metadata: &Metadata) -> Result<(), Error> {
     let id = &place.item.id;
     let misplaced = |field, declared: &Option<String>, expected: &str| {
         Err(Error::Misplaced {

@@ -11,7 +11,7 @@ use super::error::Error;
 use super::item::Item;
 use super::state::Library;
 use crate::metadata::Metadata;
-use crate::spaces::{Place, Space};
+use crate::spaces::{ItemLocation, Space};
 
 /// Content of an item for a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,14 +57,14 @@ impl Library {
     }
 
     /// Text at `place`, unverified; `None` if it cannot be read as text.
-    pub fn document(&self, place: &Place) -> Option<Document> {
+    pub fn document(&self, place: &ItemLocation) -> Option<Document> {
         let (text, metadata) = Self::read(place)?;
         let (item, path) = (place.item.clone(), place.path());
         Some(Document::new(item, place.space, path, &text, &metadata))
     }
 
     /// Verifies and returns the item at `place`.
-    pub fn at(&self, place: &Place) -> Result<Arc<Item>, Error> {
+    pub fn at(&self, place: &ItemLocation) -> Result<Arc<Item>, Error> {
         let unreadable = |source| Error::Unreadable {
             item: place.item.clone(),
             source,

@@ -24,13 +24,13 @@ impl Clock for TestClock {
     }
 }
 
-struct World {
+struct LockFixture {
     root: tempfile::TempDir,
     key: SecretKey,
     library: Library,
 }
 
-impl World {
+impl LockFixture {
     /// Makes a project, and a user who trusts their own key.
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
@@ -74,7 +74,7 @@ fn tool() -> ItemId {
 
 #[test]
 fn unsigned_file_cannot_disable_signed_lock() {
-    let world = World::new();
+    let world = LockFixture::new();
     assert!(world.found().is_none());
     let of_user = world.write(&world.user(), "1.0.0").unwrap();
     let of_project = world.root.path().join("project/.ai/lockfiles/t");
@@ -102,7 +102,7 @@ fn unsigned_file_cannot_disable_signed_lock() {
 
 #[test]
 fn invalid_version_gives_no_path() {
-    let world = World::new();
+    let world = LockFixture::new();
     let outside = world.root.path().join("project/outside.lock.json");
     for version in ["", "1", "1.0", "1.0.0/../../../../outside", "1.0.0-a"] {
         let refused = world.write(world.library.spaces(), version);
@@ -116,7 +116,7 @@ fn invalid_version_gives_no_path() {
 
 #[test]
 fn lock_is_written_in_its_space_without_links() {
-    let world = World::new();
+    let world = LockFixture::new();
     let at = |path: &str| world.root.path().join(path);
     fs::create_dir(at("elsewhere")).unwrap();
     symlink(at("elsewhere"), at("project/.ai/lockfiles")).unwrap();
@@ -144,7 +144,7 @@ fn lock_is_written_in_its_space_without_links() {
 
 #[test]
 fn lock_file_without_tool_is_listed_by_own_name() {
-    let world = World::new();
+    let world = LockFixture::new();
     let good = world.write(world.library.spaces(), "1.0.0").unwrap();
     for stray in ["a\\b@1.0.0", "one@1.0.0 (copy)"] {
         fs::write(good.with_file_name(format!("{stray}.lock.json")), "{}").unwrap();

@@ -57,11 +57,11 @@ pub(super) fn schema() -> Value {
 #[derive(Debug)]
 pub(super) struct Fields {
     pub(super) values: Map<String, Value>,
-    places: Places,
+    places: FieldPositions,
 }
 
 #[derive(Debug)]
-enum Places {
+enum FieldPositions {
     /// Line of each field.
     Lines(Vec<(String, usize)>),
     /// Number of lines above a YAML text, and that text.
@@ -73,7 +73,7 @@ impl Fields {
     pub(super) fn new() -> Self {
         Self {
             values: Map::new(),
-            places: Places::Lines(Vec::new()),
+            places: FieldPositions::Lines(Vec::new()),
         }
     }
 
@@ -82,14 +82,14 @@ impl Fields {
         let (document, values) = document(text, above)?;
         Ok(Self {
             values,
-            places: Places::Yaml(above, document),
+            places: FieldPositions::Yaml(above, document),
         })
     }
 
     /// Adds a field from `line`; the last one of a name wins.
     pub(super) fn put(&mut self, field: &str, value: Value, line: usize) {
         self.values.insert(field.to_owned(), value);
-        if let Places::Lines(lines) = &mut self.places {
+        if let FieldPositions::Lines(lines) = &mut self.places {
             lines.push((field.to_owned(), line));
         }
     }
@@ -97,8 +97,10 @@ impl Fields {
     /// Line of the value at the JSON pointer, or of its nearest ancestor with a known position.
     pub(super) fn line(&self, pointer: &str) -> Option<usize> {
         match &self.places {
-            Places::Yaml(above, document) => Some(above + document.key_position(pointer).line),
-            Places::Lines(lines) => {
+            FieldPositions::Yaml(above, document) => {
+                Some(above + document.key_position(pointer).line)
+            }
+            FieldPositions::Lines(lines) => {
                 let field = pointer.split('/').nth(1)?;
                 let mut last = lines.iter().rev();
                 last.find(|(known, _)| known == field)

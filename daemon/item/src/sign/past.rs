@@ -20,9 +20,9 @@ const MOST_BYTES: usize = 1 << 20;
 
 /// Copies of one user.
 #[derive(Debug, Clone)]
-pub struct Past(PathBuf);
+pub struct SignedCopies(PathBuf);
 
-impl Past {
+impl SignedCopies {
     /// Copies of the user whose `.ai` is in `user_space`.
     pub fn of(user_space: &Path) -> Self {
         Self(user_space.join(FOLDER).join("cache/signed"))

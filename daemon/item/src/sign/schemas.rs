@@ -11,19 +11,19 @@ use std::path::Path;
 use globset::GlobBuilder;
 use rye_core::id::ItemKind;
 use rye_core::yaml;
-use rye_schema::{Schema, Untold};
+use rye_schema::{CheckError, Schema};
 use serde_json::Value;
 
 use super::Error;
 use crate::metadata;
-use crate::spaces::{FOLDER, MAX_SIZE, Place, SKIPPED, Space, Spaces};
+use crate::spaces::{FOLDER, ItemLocation, MAX_SIZE, SKIPPED, Space, Spaces};
 
 const SUFFIX: &str = ".config-schema.yaml";
 /// Maximum number of problems reported at once.
 const MOST_TOLD: usize = 5;
 
 /// Refuses configuration that does not match a schema, and an invalid schema.
-pub(super) fn check(spaces: &Spaces, place: &Place, text: &str) -> Result<(), Error> {
+pub(super) fn check(spaces: &Spaces, place: &ItemLocation, text: &str) -> Result<(), Error> {
     let path = place.path();
     match place.item.kind {
         ItemKind::Tool if is_schema(&path) => read(&path, text).map(drop),
@@ -37,7 +37,7 @@ fn is_schema(path: &Path) -> bool {
     name.is_some_and(|name| name.ends_with(SUFFIX))
 }
 
-fn against_all(spaces: &Spaces, place: &Place, text: &str) -> Result<(), Error> {
+fn against_all(spaces: &Spaces, place: &ItemLocation, text: &str) -> Result<(), Error> {
     let target = format!("{}.{}", place.item.id, place.extension);
     for &space in place.space.visible() {
         // The system space has no schemas of configuration.
@@ -66,7 +66,7 @@ fn against_all(spaces: &Spaces, place: &Place, text: &str) -> Result<(), Error> 
 }
 
 /// Checks configuration against the schema in the file `path`, if its target matches.
-fn against(path: &Path, place: &Place, target: &str, text: &str) -> Result<(), Error> {
+fn against(path: &Path, place: &ItemLocation, target: &str, text: &str) -> Result<(), Error> {
     let wrong = |problem: String| Error::Schema {
         path: path.to_owned(),
         problem,
@@ -107,7 +107,9 @@ fn against(path: &Path, place: &Place, target: &str, text: &str) -> Result<(), E
             });
             Err(unfit(told.collect::<Vec<_>>().join("; ")))
         }
-        Err(untold @ (Untold::Misfit | Untold::TooComplex)) => Err(unfit(format!("it {untold}"))),
+        Err(untold @ (CheckError::Misfit | CheckError::TooComplex)) => {
+            Err(unfit(format!("it {untold}")))
+        }
     }
 }
 

@@ -333,7 +333,7 @@ fn links_and_system_items_are_not_signed() {
 #[test]
 fn previous_signature_is_recognized_unless_copy_differs() {
     let world = World::new();
-    let past = Past::of(&fs::canonicalize(world.root.path()).unwrap().join("home"));
+    let past = SignedCopies::of(&fs::canonicalize(world.root.path()).unwrap().join("home"));
     let path = "project/.ai/tools/a/x.yaml";
     let signed = |change: &str| {
         let file = world.root.path().join(path);

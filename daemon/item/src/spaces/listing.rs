@@ -12,7 +12,7 @@ use nix::sys::stat::{FileStat, SFlag, fstatat, stat};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_host::safe_path;
 
-use super::{Place, Root, SKIPPED, Space, Spaces, holds_tests};
+use super::{ItemLocation, Root, SKIPPED, Space, Spaces, holds_tests};
 
 /// Maximum nesting of folders.
 const MOST_DEPTH: usize = 32;
@@ -44,7 +44,7 @@ impl Stamp {
 #[derive(Debug, Default)]
 pub struct Listing {
     /// The files, in no order.
-    pub files: Vec<(Place, Stamp)>,
+    pub files: Vec<(ItemLocation, Stamp)>,
     /// The folders that were read, and the expected path of a missing one.
     pub folders: Vec<(PathBuf, Option<Stamp>)>,
     /// True if there are more files than requested.
@@ -146,7 +146,7 @@ impl Walk<'_> {
             self.listing.has_more = true;
             return;
         }
-        let place = Place {
+        let place = ItemLocation {
             item: ItemRef {
                 kind: self.kind,
                 id,

@@ -161,11 +161,11 @@ fn removed_key_stays_untrusted_until_trusted_again() {
     trust(&system, node.public(), "ryed", &node, at()).unwrap();
     assert_eq!(
         introduce(&home, &node, "ryed", at()).unwrap(),
-        Word::Entered
+        TrustState::Entered
     );
     assert_eq!(
         introduce(&home, &node, "ryed", at()).unwrap(),
-        Word::Present
+        TrustState::Present
     );
     trust(&home, friend.public(), "friend", &node, at()).unwrap();
     let store = TrustStore::open(&spaces(root.path()));
@@ -174,7 +174,7 @@ fn removed_key_stays_untrusted_until_trusted_again() {
     untrust(&spaces(root.path()), fingerprint).unwrap();
     assert_eq!(
         introduce(&home, &node, "ryed", at()).unwrap(),
-        Word::TakenOut
+        TrustState::TakenOut
     );
     // Its entry in the system space no longer counts, nor do the entries it signed.
     assert_eq!(fingerprints(&store), Vec::<String>::new());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rye_core::id::Lsn;
 use rye_core::ledger::{Account, AccountId, CallNo, Cost, Denied, Meter, MeterId, Operation};
 use rye_core::money::Usd;
-use rye_core::thread::Left;
+use rye_core::thread::RemainingFunds;
 
 use super::handle::Journal;
 use crate::error::Error;
@@ -70,7 +70,7 @@ impl Journal {
     /// Returns the number of the next paid call of an account, and the amount left under the nearest limit; `None` if
     /// there is no such account. It is the basis of the next commit and may not be durable, so it must not be shown
     /// outside.
-    pub fn spendable(&self, id: &AccountId) -> Option<(CallNo, Option<Left>)> {
+    pub fn spendable(&self, id: &AccountId) -> Option<(CallNo, Option<RemainingFunds>)> {
         let sequencer = self.sequencer.lock();
         let ledger = sequencer.state.ledger();
         let CallNo(calls) = ledger.account(id)?.calls;
@@ -80,7 +80,7 @@ impl Journal {
             .filter_map(|(id, account)| Some((id, account, account.limit?)));
         let own = limited.next();
         let above = limited.next();
-        let left = own.map(|(id, account, limit)| Left {
+        let left = own.map(|(id, account, limit)| RemainingFunds {
             amount: limit.saturating_sub(account.floor()),
             account: id.clone(),
             used: account.used(),

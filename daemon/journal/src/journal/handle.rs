@@ -16,13 +16,13 @@ use crate::compactor::Compactor;
 use crate::error::Error;
 use crate::jobs::Inbox;
 use crate::log::{Log, Storage};
-use crate::mailbox::Mailbox;
+use crate::mailbox::CoalescingQueue;
 use crate::options::Signer;
 use crate::reader::{Cursor, EventStore, Extract, Live, Of, Reader, RunStore, Since, Until};
 use crate::record::Rendered;
-use crate::sequencer::{Asker, Committed, Place, Sequencer, Ticket};
+use crate::sequencer::{BudgetSlot, Committed, Sequencer, Ticket, WaitSlot};
 use crate::stream::run_stream::Rest;
-use crate::stream::{Published, Speaker};
+use crate::stream::{DeltaSender, Published};
 use crate::watermark::Failure;
 
 /// The journal of one state directory. See the documentation of the crate.
@@ -32,7 +32,7 @@ pub struct Journal {
     pub(crate) sequencer: Arc<Sequencer>,
     pub(crate) log: Arc<Log>,
     pub(crate) published: Arc<Published>,
-    pub(crate) sealer: Arc<Mailbox<Inbox>>,
+    pub(crate) sealer: Arc<CoalescingQueue<Inbox>>,
     pub(crate) compactor: Arc<Compactor>,
     pub(crate) objects: Arc<blobs::Store>,
     pub(crate) memory: Arc<Memory>,
@@ -62,14 +62,18 @@ impl Journal {
     pub async fn commit_in_line(
         &self,
         changes: Vec<Change>,
-        place: &mut Option<Place>,
+        place: &mut Option<BudgetSlot>,
     ) -> Result<Committed, Error> {
         let committed = self.commit_as(changes, Some(place)).await?;
         *place = None;
         Ok(committed)
     }
 
-    async fn commit_as(&self, changes: Vec<Change>, asker: Asker<'_>) -> Result<Committed, Error> {
+    async fn commit_as(
+        &self,
+        changes: Vec<Change>,
+        asker: WaitSlot<'_>,
+    ) -> Result<Committed, Error> {
         let depth = |change: &Change| Some(self.snapshot(&change.run)?.spec.depth);
         self.log.faults.before_commit(depth, &changes).await;
         let permit = self.sequencer.backlog.place().await?;
@@ -216,9 +220,9 @@ impl Journal {
     }
 
     /// Returns the sender of deltas for the call that begins; `None` if the run is not in memory.
-    pub fn speaker(&self, id: &RunId) -> Option<Speaker> {
+    pub fn speaker(&self, id: &RunId) -> Option<DeltaSender> {
         let stream = self.sequencer.stream(id)?;
-        Some(Speaker::begin(Arc::clone(&stream.ears)))
+        Some(DeltaSender::begin(Arc::clone(&stream.ears)))
     }
 
     /// Returns all events that are published now.

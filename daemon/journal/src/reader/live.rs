@@ -8,7 +8,7 @@ use rye_core::id::Seq;
 use super::cursor::Cursor;
 use crate::error::Error;
 use crate::record::Line;
-use crate::stream::{Delta, Ear, Ears};
+use crate::stream::{Delta, DeltaListeners, DeltaQueue};
 
 /// An item for a listener.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,7 +22,7 @@ pub enum Shown {
 pub struct Live {
     events: Cursor,
     /// Subscription to the deltas, if the run was in memory.
-    hears: Option<Hears>,
+    hears: Option<DeltaSubscription>,
     /// An event that waits until the deltas before it are shown.
     held: Option<Line>,
     /// The last event that was shown.
@@ -30,12 +30,12 @@ pub struct Live {
 }
 
 /// Membership among the listeners of a run; dropping it leaves them.
-struct Hears {
-    ears: Arc<Ears>,
-    ear: Arc<Ear>,
+struct DeltaSubscription {
+    ears: Arc<DeltaListeners>,
+    ear: Arc<DeltaQueue>,
 }
 
-impl Drop for Hears {
+impl Drop for DeltaSubscription {
     fn drop(&mut self) {
         self.ears.leave(&self.ear);
     }
@@ -43,8 +43,8 @@ impl Drop for Hears {
 
 impl Live {
     /// Merges `events`, the events of the run after `last`, with the deltas of `ears`.
-    pub(crate) fn new(events: Cursor, ears: Option<Arc<Ears>>, last: Seq) -> Self {
-        let hears = ears.map(|ears| Hears {
+    pub(crate) fn new(events: Cursor, ears: Option<Arc<DeltaListeners>>, last: Seq) -> Self {
+        let hears = ears.map(|ears| DeltaSubscription {
             ear: ears.join(),
             ears,
         });

@@ -123,13 +123,13 @@ impl Source {
         };
         loop {
             let place = self.place(next, last);
-            let is_in_log = matches!(place, Place::Log(_));
+            let is_in_log = matches!(place, EventLocation::Log(_));
             let read = match place {
-                Place::Section(span) => of_history(store, self.run(), span, next, last),
-                Place::Log(places) => of_log(store, self.run(), &places),
+                EventLocation::Section(span) => of_history(store, self.run(), span, next, last),
+                EventLocation::Log(places) => of_log(store, self.run(), &places),
             };
             // It was sealed in between: its signatures were dropped, and its frames may have been.
-            if is_in_log && matches!(self.place(next, last), Place::Section(_)) {
+            if is_in_log && matches!(self.place(next, last), EventLocation::Section(_)) {
                 continue;
             }
             if read.is_err() && store.runs.sequencer.is_gone(self.run()) {
@@ -140,12 +140,12 @@ impl Source {
         }
     }
 
-    fn place(&self, next: Seq, last: Seq) -> Place {
+    fn place(&self, next: Seq, last: Seq) -> EventLocation {
         let in_section = |spans: &[Span]| {
             let span = spans
                 .partition_point(|span| span.first <= next)
                 .checked_sub(1)?;
-            Some(Place::Section(spans[span]))
+            Some(EventLocation::Section(spans[span]))
         };
         match self {
             Self::Ended(stored) => in_section(&stored.spans),
@@ -154,13 +154,13 @@ impl Source {
                 if next > published.sealed {
                     let most = u64::try_from(PAGE_EVENTS).unwrap_or(u64::MAX);
                     let last = last.min(Seq(next.0.saturating_add(most)));
-                    Some(Place::Log(published.places(next, last)))
+                    Some(EventLocation::Log(published.places(next, last)))
                 } else {
                     in_section(&published.spans)
                 }
             }
         }
-        .unwrap_or(Place::Log(Vec::new()))
+        .unwrap_or(EventLocation::Log(Vec::new()))
     }
 }
 
@@ -168,7 +168,7 @@ impl Source {
 type Cause = Box<dyn StdError + Send + Sync>;
 
 /// Location of an event.
-enum Place {
+enum EventLocation {
     Section(Span),
     /// The log: positions of the event and of those after it.
     Log(Vec<(Seq, Lsn)>),

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::history;
 use crate::index::{ClosedAccount, Entry, Index, IndexError, IndexState};
 use crate::jobs::Inbox;
-use crate::mailbox::Mailbox;
+use crate::mailbox::CoalescingQueue;
 use crate::record::{stored, texts};
 use crate::sequencer::Sequencer;
 
@@ -29,7 +29,7 @@ pub(crate) struct RunStore {
     pub(crate) history: Arc<history::Store>,
     pub(crate) objects: Arc<blobs::Store>,
     pub(crate) index: Arc<watch::Sender<IndexState>>,
-    pub(crate) sealer: Arc<Mailbox<Inbox>>,
+    pub(crate) sealer: Arc<CoalescingQueue<Inbox>>,
 }
 
 impl RunStore {

@@ -15,7 +15,7 @@ use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::memory::Charge;
 use rye_core::seal::Token;
-use rye_core::transcript::{Fact, Fault, Head, Signed};
+use rye_core::transcript::{Fact, Head, Signed, TranscriptFault};
 
 use super::event_store::EventStore;
 use super::past::{Event, Source};
@@ -178,7 +178,7 @@ impl Reading {
             match existing_transcript(&files, reading.run()) {
                 Ok(file) => reading.file = Some(BufReader::new(file)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => reading.fail_in_file(&Fault::Read(error)),
+                Err(error) => reading.fail_in_file(&TranscriptFault::Read(error)),
             }
         }
         reading
@@ -305,7 +305,7 @@ impl Reading {
     }
 
     /// Compares the next line of the file, if there is one, with `text`.
-    fn compare(&mut self, text: &[u8]) -> Result<(), Fault> {
+    fn compare(&mut self, text: &[u8]) -> Result<(), TranscriptFault> {
         let Some(file) = &mut self.file else {
             return Ok(());
         };
@@ -313,10 +313,10 @@ impl Reading {
         let most = size(text.len()) + 1;
         file.take(most)
             .read_to_end(&mut found)
-            .map_err(Fault::Read)?;
+            .map_err(TranscriptFault::Read)?;
         let expected = text.iter().chain(b"\n");
         if let Some(same) = found.iter().zip(expected).position(|(a, b)| a != b) {
-            return Err(Fault::Differs(self.verdict.bytes + size(same)));
+            return Err(TranscriptFault::Differs(self.verdict.bytes + size(same)));
         }
         if size(found.len()) < most {
             // The file is an export, and late.
@@ -334,12 +334,12 @@ impl Reading {
         } else if let (Source::Ended(_), Some(file)) = (&self.source, &mut self.file)
             && file.read(&mut [0]).is_ok_and(|read| read > 0)
         {
-            let fault = Fault::Behind(self.verdict.bytes);
+            let fault = TranscriptFault::Behind(self.verdict.bytes);
             self.fail_in_file(&fault);
         }
     }
 
-    fn fail_in_file(&mut self, fault: &Fault) {
+    fn fail_in_file(&mut self, fault: &TranscriptFault) {
         let (path, what) = (self.path.display(), with_sources(fault));
         self.verdict.problem = Some(format!("`{path}`: {what}"));
     }

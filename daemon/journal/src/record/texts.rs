@@ -41,7 +41,7 @@ pub(crate) fn write<T: Serialize>(record: &T, objects: &blobs::Store) -> io::Res
 struct Naming<'a> {
     objects: &'a blobs::Store,
     out: Vec<u8>,
-    place: Place,
+    place: ScanState,
     /// Text that is being read, as JSON without its quotes.
     text: Vec<u8>,
     /// Texts that were stored last, the oldest first.
@@ -50,7 +50,7 @@ struct Naming<'a> {
 
 /// Position of the next byte in the JSON.
 #[derive(Clone, Copy)]
-enum Place {
+enum ScanState {
     Outside,
     InText,
     BehindBackslash,
@@ -63,7 +63,7 @@ impl<'a> Naming<'a> {
         Self {
             objects,
             out: Vec::new(),
-            place: Place::Outside,
+            place: ScanState::Outside,
             text: Vec::new(),
             recent: VecDeque::new(),
         }
@@ -72,15 +72,15 @@ impl<'a> Naming<'a> {
     /// Consumes the beginning of `json`, which is not empty. Returns the number of consumed bytes.
     fn take(&mut self, json: &[u8]) -> io::Result<usize> {
         match self.place {
-            Place::Outside => {
+            ScanState::Outside => {
                 let quote = memchr(b'"', json);
                 self.out.extend(&json[..quote.unwrap_or(json.len())]);
                 if quote.is_some() {
-                    self.place = Place::InText;
+                    self.place = ScanState::InText;
                 }
                 Ok(quote.map_or(json.len(), |at| at + 1))
             }
-            Place::InText => {
+            ScanState::InText => {
                 let Some(at) = memchr2(b'"', b'\\', json) else {
                     self.text.extend(json);
                     return Ok(json.len());
@@ -88,24 +88,24 @@ impl<'a> Naming<'a> {
                 self.text.extend(&json[..at]);
                 if json[at] == b'\\' {
                     self.text.push(b'\\');
-                    self.place = Place::BehindBackslash;
+                    self.place = ScanState::BehindBackslash;
                 } else if self.text.len() > SPILL_BYTES || self.text.starts_with(NAMED_JSON) {
-                    self.place = Place::BehindText;
+                    self.place = ScanState::BehindText;
                 } else {
                     self.keep();
                 }
                 Ok(at + 1)
             }
-            Place::BehindBackslash => {
+            ScanState::BehindBackslash => {
                 self.text.push(json[0]);
-                self.place = Place::InText;
+                self.place = ScanState::InText;
                 Ok(1)
             }
-            Place::BehindText if json[0] == b':' => {
+            ScanState::BehindText if json[0] == b':' => {
                 self.keep();
                 Ok(0)
             }
-            Place::BehindText => self.name().map(|()| 0),
+            ScanState::BehindText => self.name().map(|()| 0),
         }
     }
 
@@ -114,7 +114,7 @@ impl<'a> Naming<'a> {
         self.out.push(b'"');
         self.out.append(&mut self.text);
         self.out.push(b'"');
-        self.place = Place::Outside;
+        self.place = ScanState::Outside;
     }
 
     /// Stores the text as an object and writes its placeholder, unless the decoded text is short.
@@ -124,7 +124,7 @@ impl<'a> Naming<'a> {
         json.append(&mut self.text);
         json.push(b'"');
         let text: String = serde_json::from_slice(&json)?;
-        self.place = Place::Outside;
+        self.place = ScanState::Outside;
         if text.len() <= SPILL_BYTES && !text.starts_with(NAMED) {
             self.out.append(&mut json);
             return Ok(());

@@ -1,7 +1,7 @@
 //! The queue of callers whose commit was refused because its budget is held by open calls.
 //!
 //! A caller of [`Journal::commit_in_line`](crate::journal::Journal::commit_in_line) that is refused for that reason
-//! gets a [`Place`] under the same lock, so that it misses no budget that is freed. It is woken when there may be
+//! gets a [`BudgetSlot`] under the same lock, so that it misses no budget that is freed. It is woken when there may be
 //! budget, and retries with its place. No caller that came later is served before it at the account that lacks budget.
 //! Dropping a place leaves the queue.
 
@@ -15,13 +15,13 @@ use tokio::sync::Notify;
 use super::{Order, Sequencer};
 
 /// A place in the queue. Dropping it leaves the queue.
-pub struct Place {
+pub struct BudgetSlot {
     sequencer: Arc<Sequencer>,
     arrival: Arrival,
     call: Arc<Notify>,
 }
 
-impl Place {
+impl BudgetSlot {
     /// Resolves when a retry may succeed. Cancel safe.
     pub async fn called(&self) {
         self.call.notified().await;
@@ -32,13 +32,13 @@ impl Place {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for BudgetSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Place").field(&self.arrival).finish()
     }
 }
 
-impl Drop for Place {
+impl Drop for BudgetSlot {
     fn drop(&mut self) {
         let mut sequencer = self.sequencer.lock();
         sequencer.line.0.remove(&self.arrival);
@@ -48,13 +48,13 @@ impl Drop for Place {
 }
 
 /// Caller of a commit: `Some` with its place, if it has one, if it prefers to wait; `None` if it prefers to be refused.
-pub(crate) type Asker<'a> = Option<&'a mut Option<Place>>;
+pub(crate) type WaitSlot<'a> = Option<&'a mut Option<BudgetSlot>>;
 
 /// Wake-ups of the callers in the queue.
 #[derive(Debug, Default)]
-pub(crate) struct Line(HashMap<Arrival, Arc<Notify>>);
+pub(crate) struct BudgetQueue(HashMap<Arrival, Arc<Notify>>);
 
-impl Line {
+impl BudgetQueue {
     pub(crate) fn call(&self, arrivals: &[Arrival]) {
         for call in arrivals.iter().filter_map(|arrival| self.0.get(arrival)) {
             call.notify_one();
@@ -68,19 +68,19 @@ impl Sequencer {
         self: &Arc<Self>,
         mut sequencer: MutexGuard<'_, Order>,
         refused: &Refused,
-        asker: Asker<'_>,
+        asker: WaitSlot<'_>,
     ) {
         let (Some(place), Some(lacking)) = (asker, refused.lacking()) else {
             return;
         };
         let (arrival, behind) = sequencer
             .state
-            .wait(place.as_ref().map(Place::arrival), lacking);
+            .wait(place.as_ref().map(BudgetSlot::arrival), lacking);
         sequencer.line.call(&behind);
         if place.is_none() {
             let call = Arc::new(Notify::new());
             sequencer.line.0.insert(arrival, Arc::clone(&call));
-            *place = Some(Place {
+            *place = Some(BudgetSlot {
                 sequencer: Arc::clone(self),
                 arrival,
                 call,

@@ -78,15 +78,15 @@ impl Delta {
 
 /// The listeners to the deltas of one run.
 #[derive(Debug, Default)]
-pub(crate) struct Ears {
-    ears: Mutex<Vec<Arc<Ear>>>,
+pub(crate) struct DeltaListeners {
+    ears: Mutex<Vec<Arc<DeltaQueue>>>,
     /// Notified when a listener joins.
     joined: Notify,
 }
 
 /// The queue of one listener.
 #[derive(Debug, Default)]
-pub(crate) struct Ear {
+pub(crate) struct DeltaQueue {
     waiting: Mutex<Waiting>,
     /// Notified when a delta is added.
     pub(crate) comes: Notify,
@@ -131,34 +131,34 @@ impl Waiting {
     }
 }
 
-impl Ear {
+impl DeltaQueue {
     /// Returns the next delta that may be shown to a listener that was shown the event `last`.
     pub(crate) fn take(&self, last: Seq) -> Option<Delta> {
         lock(&self.waiting).take(last)
     }
 }
 
-impl Ears {
-    pub(crate) fn join(&self) -> Arc<Ear> {
-        let ear = Arc::new(Ear::default());
+impl DeltaListeners {
+    pub(crate) fn join(&self) -> Arc<DeltaQueue> {
+        let ear = Arc::new(DeltaQueue::default());
         lock(&ear.waiting).is_behind = true;
         lock(&self.ears).push(Arc::clone(&ear));
         self.joined.notify_one();
         ear
     }
 
-    pub(crate) fn leave(&self, gone: &Arc<Ear>) {
+    pub(crate) fn leave(&self, gone: &Arc<DeltaQueue>) {
         lock(&self.ears).retain(|ear| !Arc::ptr_eq(ear, gone));
     }
 }
 
 /// Sends the output of a model in one call to the listeners of its run.
 #[derive(Debug)]
-pub struct Speaker(Arc<Ears>);
+pub struct DeltaSender(Arc<DeltaListeners>);
 
-impl Speaker {
+impl DeltaSender {
     /// Starts a call. It has no output yet, so no listener has missed any.
-    pub(crate) fn begin(ears: Arc<Ears>) -> Self {
+    pub(crate) fn begin(ears: Arc<DeltaListeners>) -> Self {
         for ear in lock(&ears.ears).iter() {
             lock(&ear.waiting).is_behind = false;
         }

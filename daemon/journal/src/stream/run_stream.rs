@@ -10,7 +10,7 @@ use rye_core::transcript::Head;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 
-use super::deltas::Ears;
+use super::deltas::DeltaListeners;
 use crate::base::Span;
 use crate::record::Line;
 use crate::watermark::lock;
@@ -28,7 +28,7 @@ pub(crate) struct RunStream {
     /// Its last event as committed, which may not be durable yet.
     pub(crate) committed: watch::Sender<Seq>,
     /// Listeners to the deltas of its model.
-    pub(crate) ears: Arc<Ears>,
+    pub(crate) ears: Arc<DeltaListeners>,
 }
 
 /// Event that suspended or ended a run.

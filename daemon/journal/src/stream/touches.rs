@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::history::{Removal, RemovedRun};
 use rye_core::id::{Lsn, Name, RunId};
 
-use crate::mailbox::{Mailbox, Taken};
+use crate::mailbox::{CoalescingQueue, Taken};
 
 /// Most touches that are stored.
 const MAX_RUNS: usize = 65_536;
@@ -77,7 +77,7 @@ pub struct Reported {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Touches(Mailbox<Content>);
+pub(crate) struct Touches(CoalescingQueue<Content>);
 
 #[derive(Debug, Default)]
 struct Content {

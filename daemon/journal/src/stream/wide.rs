@@ -20,7 +20,7 @@ pub(crate) const FEED_COMMITS: usize = 256;
 pub(crate) type Receiver = broadcast::Receiver<Arc<Commit>>;
 
 #[derive(Debug)]
-pub(crate) struct Wide(Mutex<Position>);
+pub(crate) struct AllRuns(Mutex<Position>);
 
 /// State of the publisher.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct Event {
     pub(crate) last: bool,
 }
 
-impl Wide {
+impl AllRuns {
     /// Returns the state in which nothing after `lsn` is published.
     pub(crate) const fn new(lsn: Lsn) -> Self {
         let feed = None;

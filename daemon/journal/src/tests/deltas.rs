@@ -4,7 +4,7 @@ use rye_core::id::{RunId, Seq};
 
 use crate::Journal;
 use crate::testing::*;
-use crate::{Delta, DeltaKind, Live, Shown, Speaker};
+use crate::{Delta, DeltaKind, DeltaSender, Live, Shown};
 
 /// Limit in bytes on the queue of a listener.
 const MOST: usize = 32 << 10;
@@ -29,7 +29,7 @@ fn reset(after: u64, so_far: &str) -> Delta {
 }
 
 /// Sends a delta of a text of which no listener has missed a part.
-fn tell(speaker: &Speaker, delta: &Delta) {
+fn tell(speaker: &DeltaSender, delta: &Delta) {
     speaker.tell(delta, || panic!("nobody is behind"));
 }
 
@@ -42,7 +42,7 @@ async fn next(live: &mut Live) -> Result<u64, Delta> {
 }
 
 /// A run whose events up to 4 are published, a listener after them, and a speaker.
-async fn listening(rig: &Rig) -> (Journal, RunId, Live, Speaker) {
+async fn listening(rig: &Rig) -> (Journal, RunId, Live, DeltaSender) {
     let journal = rig.open().await;
     let run = journal.put_run(rig, "run-a", 0).await;
     let live = journal.listen(&run, Seq(4)).await.unwrap();

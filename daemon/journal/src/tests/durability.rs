@@ -15,7 +15,7 @@ use crate::log::Storage;
 use crate::options::Options;
 use crate::testing::*;
 use crate::watermark::Failure;
-use rye_core::state::Why;
+use rye_core::state::RefusalReason;
 
 #[tokio::test]
 async fn a_commit_applies_all_of_its_events_or_none() {
@@ -33,7 +33,7 @@ async fn a_commit_applies_all_of_its_events_or_none() {
     ];
     let refused = refusal(journal.commit(mixed).await);
     assert_eq!((refused.change, &refused.run), (4, &b));
-    assert!(matches!(refused.why, Why::Illegal(_)));
+    assert!(matches!(refused.why, RefusalReason::Illegal(_)));
     assert_eq!(journal.run(&b).await.unwrap(), None);
     assert_eq!(journal.record(&a).await.steps(), 0);
 
@@ -42,7 +42,7 @@ async fn a_commit_applies_all_of_its_events_or_none() {
         .await;
     assert_eq!(journal.record(&b).await.status(), Status::Completed);
     let refused = refusal(journal.commit(vec![rig.create(&b)]).await);
-    assert_eq!(refused.why, Why::Exists);
+    assert_eq!(refused.why, RefusalReason::Exists);
 }
 
 #[tokio::test]
@@ -162,10 +162,10 @@ async fn full_disk_refuses_new_work_but_allows_endings() {
     }
     let refused = vec![rig.create(&id("run-c"))];
     let refused = refusal(journal.commit(refused).await);
-    assert_eq!((refused.change, refused.why), (0, Why::Full));
+    assert_eq!((refused.change, refused.why), (0, RefusalReason::Full));
     // The end of the step could be committed, but the start of the next one is refused.
     let refused = refusal(journal.commit(turn(&a, step)).await);
-    assert_eq!((refused.change, refused.why), (1, Why::Full));
+    assert_eq!((refused.change, refused.why), (1, RefusalReason::Full));
     let suspended = Event::Run(RunEvent::RunSuspended(Suspension::new(
         SuspendReason::Storage,
     )));
@@ -462,7 +462,7 @@ async fn storage_is_full_while_history_cannot_be_written_and_the_log_holds_many_
     }
     assert!(journal.log.segments() > 8);
     let refused = refusal(journal.commit(vec![rig.create(&id("run-b"))]).await);
-    assert_eq!(refused.why, Why::Full);
+    assert_eq!(refused.why, RefusalReason::Full);
     fs::remove_file(&history).unwrap();
     fs::rename(&away, &history).unwrap();
     eventually(async || (*journal.storage().borrow() == Storage::Ok).then_some(())).await;

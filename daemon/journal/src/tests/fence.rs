@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::error::Error;
 use crate::testing::*;
-use rye_core::state::{Change, Why};
+use rye_core::state::{Change, RefusalReason};
 use rye_host::task::Group;
 
 const CALLERS: usize = 50;
@@ -43,7 +43,7 @@ async fn kill_refuses_concurrent_child_creation() {
                         *last = committed.ticket.lsn.max(*last);
                     }),
                     Err(Error::Refused(refused)) => {
-                        assert_eq!(refused.why, Why::Stopping(root));
+                        assert_eq!(refused.why, RefusalReason::Stopping(root));
                         return;
                     }
                     Err(error) => panic!("{error}"),

@@ -11,7 +11,7 @@ use rye_core::money::Usd;
 
 use crate::Journal;
 use crate::error::Error;
-use crate::sequencer::Place;
+use crate::sequencer::BudgetSlot;
 use crate::testing::*;
 use rye_core::state::Change;
 use rye_host::task::Group;
@@ -73,7 +73,7 @@ fn settle(run: &str, amount: &str, cost: &str) -> Vec<Change> {
 }
 
 /// Requests `amount` for `run`. Returns true if it was granted.
-async fn ask(journal: &Journal, run: &str, amount: &str, place: &mut Option<Place>) -> bool {
+async fn ask(journal: &Journal, run: &str, amount: &str, place: &mut Option<BudgetSlot>) -> bool {
     match journal.commit_in_line(hold(run, amount), place).await {
         Ok(_) => true,
         Err(Error::Refused(_)) => false,
@@ -81,7 +81,7 @@ async fn ask(journal: &Journal, run: &str, amount: &str, place: &mut Option<Plac
     }
 }
 
-fn is_called(place: Option<&Place>) -> bool {
+fn is_called(place: Option<&BudgetSlot>) -> bool {
     place.unwrap().called().now_or_never().is_some()
 }
 

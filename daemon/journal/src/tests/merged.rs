@@ -13,7 +13,7 @@ use crate::{Cursor, Of, Read, Since, Spot, Until};
 use rye_core::state::Change;
 
 /// Runs, start and end of a cursor.
-type Wanted = (Of, Since, Until);
+type CursorArgs = (Of, Since, Until);
 
 fn extent(since: Option<Spot>, follow: bool) -> (Since, Until) {
     let since = since.map_or(Since::Begin, Since::Spot);
@@ -21,33 +21,33 @@ fn extent(since: Option<Spot>, follow: bool) -> (Since, Until) {
 }
 
 /// All runs, from `since` on or from now.
-fn all(since: Option<Spot>, follow: bool) -> Wanted {
+fn all(since: Option<Spot>, follow: bool) -> CursorArgs {
     seen(|_| true, since, follow)
 }
 
 /// The runs that `sees` selects.
-fn seen(sees: fn(&Spec) -> bool, since: Option<Spot>, follow: bool) -> Wanted {
+fn seen(sees: fn(&Spec) -> bool, since: Option<Spot>, follow: bool) -> CursorArgs {
     let (since, until) = extent(since, follow);
     (Of::All(Box::new(sees)), since, until)
 }
 
 /// The tree below the first of `runs`, which are its known members.
-fn tree(runs: &[&RunId], since: Option<Spot>, follow: bool) -> Wanted {
+fn tree(runs: &[&RunId], since: Option<Spot>, follow: bool) -> CursorArgs {
     let (since, until) = extent(since, follow);
     let runs = runs.iter().copied().cloned().collect();
     (Of::Tree(runs, Box::new(|_| true)), since, until)
 }
 
 impl Journal {
-    async fn merged(&self, (of, since, until): Wanted) -> Result<Cursor, Error> {
+    async fn merged(&self, (of, since, until): CursorArgs) -> Result<Cursor, Error> {
         self.read(of, since, until).await
     }
 }
 
 /// An event: its run, its seq, and its position if it has one.
-type Told = (String, u64, Option<Spot>);
+type ReadEvent = (String, u64, Option<Spot>);
 
-async fn event(merged: &mut Cursor) -> Option<Told> {
+async fn event(merged: &mut Cursor) -> Option<ReadEvent> {
     loop {
         match merged.next().await?.unwrap() {
             Read::Event {
@@ -59,7 +59,7 @@ async fn event(merged: &mut Cursor) -> Option<Told> {
 }
 
 /// All events up to the end.
-async fn rest(mut merged: Cursor) -> Vec<Told> {
+async fn rest(mut merged: Cursor) -> Vec<ReadEvent> {
     let mut told = Vec::new();
     while let Some(event) = event(&mut merged).await {
         told.push(event);
@@ -86,7 +86,7 @@ fn child(rig: &Rig, parent: &RunId, run: &RunId) -> Change {
 }
 
 /// The seqs of the events of `run` among `told`.
-fn of(told: &[Told], run: &RunId) -> Vec<u64> {
+fn of(told: &[ReadEvent], run: &RunId) -> Vec<u64> {
     let own = told.iter().filter(|(name, ..)| name == run.as_str());
     own.map(|(_, seq, _)| *seq).collect()
 }
@@ -134,7 +134,7 @@ async fn merged_readers_get_every_event_once() {
         });
     }
     while writers.next().await.is_some() {}
-    let mut first: Option<Vec<Told>> = None;
+    let mut first: Option<Vec<ReadEvent>> = None;
     while let Some(told) = readers.next().await {
         for run in &names {
             assert_eq!(of(&told, run), (1..=305).collect::<Vec<_>>());

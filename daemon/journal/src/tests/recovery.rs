@@ -15,7 +15,7 @@ use crate::log::segment;
 use crate::testing::*;
 use crate::tests::accounts::{account, held, opened, raised, settled, usd};
 use crate::{AccountRow, Journal};
-use rye_core::state::{Change, Refused, Why};
+use rye_core::state::{Change, RefusalReason, Refused};
 
 /// The newest segment with frames: its path, its content, and the end of each frame.
 fn tail(rig: &Rig) -> (PathBuf, Vec<u8>, Vec<usize>) {
@@ -387,7 +387,8 @@ async fn live(rig: &Rig, moves: Vec<Move>) {
             match journal.commit(changes).await {
                 Ok(committed) => journal.durable(committed.ticket).await.unwrap(),
                 Err(Error::Refused(Refused {
-                    why: Why::Illegal(_) | Why::NotLive | Why::Budget(_),
+                    why:
+                        RefusalReason::Illegal(_) | RefusalReason::NotLive | RefusalReason::Budget(_),
                     ..
                 })) => {
                     if let Move::Create(..) = one {

@@ -15,7 +15,7 @@ use crate::index::KeyOwner;
 use crate::testing::*;
 use crate::tests::accounts::{account, opened};
 use crate::{Of, Read, Since, Spot, Until};
-use rye_core::state::{Change, Refused, Why};
+use rye_core::state::{Change, RefusalReason, Refused};
 
 /// The changes that create and begin `name` with a start key.
 fn keyed(rig: &Rig, name: &str) -> Vec<Change> {
@@ -43,7 +43,7 @@ async fn remove(journal: &Journal, runs: &[RunId]) -> Vec<RunId> {
     removed.into_iter().map(|removed| removed.run).collect()
 }
 
-fn why(removed: Result<Vec<RemovedRun>, Error>) -> Why {
+fn why(removed: Result<Vec<RemovedRun>, Error>) -> RefusalReason {
     match removed {
         Err(Error::Refused(Refused { why, .. })) => why,
         other => panic!("{other:?}"),
@@ -112,7 +112,7 @@ async fn run_that_has_not_ended_or_is_needed_by_one_is_not_removed() {
     let live = id("live");
     journal.put(keyed(&rig, "live")).await;
     let removed = journal.remove(std::slice::from_ref(&live), "uid:0").await;
-    assert_eq!(why(removed), Why::Live);
+    assert_eq!(why(removed), RefusalReason::Live);
     let names: [(&str, Naming); 3] = [
         ("parent", |of, spec| Spec {
             parent: Some(of),
@@ -137,7 +137,7 @@ async fn run_that_has_not_ended_or_is_needed_by_one_is_not_removed() {
         let created = Change::create(&user, Arc::new(naming(needed.clone(), spec)));
         journal.put([vec![created], begin(&user)].concat()).await;
         let removed = journal.remove(std::slice::from_ref(&needed), "uid:0").await;
-        assert_eq!(why(removed), Why::Named(user.clone()), "{how}");
+        assert_eq!(why(removed), RefusalReason::Named(user.clone()), "{how}");
         assert!(journal.run(&needed).await.unwrap().is_some());
         journal.put(vec![change(&user, finish())]).await;
         assert_eq!(
@@ -161,11 +161,11 @@ async fn run_that_names_a_removed_one_is_refused_also_after_a_restart() {
     let created = Change::create(&user, Arc::new(spec));
     remove(&journal, std::slice::from_ref(&gone)).await;
     let refused = refusal(journal.commit(vec![created.clone()]).await);
-    assert_eq!(refused.why, Why::Gone(gone.clone()));
+    assert_eq!(refused.why, RefusalReason::Gone(gone.clone()));
     drop(journal);
     let journal = rig.open().await;
     let refused = refusal(journal.commit(vec![created]).await);
-    assert_eq!(refused.why, Why::Gone(gone));
+    assert_eq!(refused.why, RefusalReason::Gone(gone));
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use crate::index::IndexError;
 use crate::index::{IndexState, KeyOwner};
 use crate::sequencer::SLICE;
 use crate::testing::*;
-use rye_core::state::{Change, Why};
+use rye_core::state::{Change, RefusalReason};
 
 /// Ends `count` runs, each with a start key, and waits until they have left memory.
 async fn end_runs(rig: &Rig, journal: &Journal, count: usize) -> Vec<RunId> {
@@ -379,7 +379,7 @@ async fn a_start_key_is_used_once() {
         Change::create(&id(name), Arc::new(spec))
     };
     journal.put(vec![keyed("run-a")]).await;
-    let taken = Why::KeyTaken(id("run-a"));
+    let taken = RefusalReason::KeyTaken(id("run-a"));
     let refused = refusal(journal.commit(vec![keyed("run-b")]).await);
     assert_eq!(refused.why, taken);
     drop(journal);
@@ -400,7 +400,7 @@ async fn start_key_is_used_once_across_eviction() {
     };
     let late = Change::create(&id("run-late"), Arc::new(spec));
     let refused = refusal(journal.commit(vec![late]).await);
-    assert_eq!(refused.why, Why::KeyTaken(runs[0].clone()));
+    assert_eq!(refused.why, RefusalReason::KeyTaken(runs[0].clone()));
 }
 
 #[tokio::test]

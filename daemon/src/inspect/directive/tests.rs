@@ -5,7 +5,7 @@ use rye_core::id::{ItemId, ItemKind};
 
 use super::*;
 use crate::node::tests::rig::Rig;
-use crate::projects::Inside;
+use crate::projects::ProjectView;
 
 /// A directive with these attributes and this content of `metadata`.
 fn file(name: &str, attributes: &str, metadata: &str) -> String {
@@ -144,7 +144,7 @@ async fn check_is_aborted_at_deadline_anywhere() {
             id: ItemId::new("t/wide").unwrap(),
         };
         let also = Arc::clone(&projects);
-        let work = move |inside: &Inside<'_>| {
+        let work = move |inside: &ProjectView<'_>| {
             let asked = Cell::new(0);
             let is_late = || asked.replace(asked.get() + 1) >= patience;
             let report = check(inside.library, &also, item, &is_late).unwrap().report;

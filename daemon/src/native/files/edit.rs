@@ -17,7 +17,7 @@ use super::write::difference;
 use super::{Error, shown};
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct EditParams {
     path: String,
     changes: Vec<Change>,
 }
@@ -39,7 +39,7 @@ struct Located {
 }
 
 /// Replaces lines of a file.
-pub(super) fn edit(place: &Workspace, asked: &Asked) -> Result<Value, Error> {
+pub(super) fn edit(place: &Workspace, asked: &EditParams) -> Result<Value, Error> {
     let target = place.target(&asked.path)?;
     let existing = target.existing.as_ref().ok_or_else(|| Error::Missing {
         path: asked.path.clone(),
@@ -66,7 +66,7 @@ pub(super) fn edit(place: &Workspace, asked: &Asked) -> Result<Value, Error> {
 }
 
 /// The changes with their positions, in the order of the file.
-fn locate(asked: &Asked, before: &[u8]) -> Result<Vec<Located>, Error> {
+fn locate(asked: &EditParams, before: &[u8]) -> Result<Vec<Located>, Error> {
     if asked.changes.is_empty() {
         return Err(Error::Invalid("`changes` is empty".to_owned()));
     }
@@ -117,7 +117,7 @@ fn line_at(content: &[u8], at: usize) -> usize {
 
 /// Change of the text `old`, which must occur exactly once. `read` shows all line ends as `\n`, so `old` also matches
 /// `\r\n`.
-fn by_text(asked: &Asked, number: usize, old: &str, before: &[u8]) -> Result<Located, Error> {
+fn by_text(asked: &EditParams, number: usize, old: &str, before: &[u8]) -> Result<Located, Error> {
     if old.is_empty() {
         let text = format!("`changes[{number}].old_content` is empty");
         return Err(Error::Invalid(text));
@@ -210,7 +210,7 @@ struct Ids<'a> {
 }
 
 impl<'a> Ids<'a> {
-    fn of(asked: &'a Asked, lines: &[Line<'_>]) -> Self {
+    fn of(asked: &'a EditParams, lines: &[Line<'_>]) -> Self {
         let names = asked.changes.iter().flat_map(Change::names);
         let ids = names.filter_map(|name| LineId::read(parts(name).1));
         let mut ids: HashMap<LineId, Vec<usize>> = ids.map(|id| (id, Vec::new())).collect();

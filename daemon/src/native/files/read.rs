@@ -17,14 +17,14 @@ const MOST_BYTES: usize = 48 * 1024;
 const NUMBER_BYTES: usize = 7;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct ReadParams {
     path: String,
     offset: Option<usize>,
     limit: Option<usize>,
 }
 
 /// Reads lines of a file, each with its number and its id.
-pub(super) fn read(place: &Workspace, asked: &Asked) -> Result<Value, Error> {
+pub(super) fn read(place: &Workspace, asked: &ReadParams) -> Result<Value, Error> {
     let found = place.file(&asked.path)?;
     let content = found.lines()?;
     if content.contains(&0) {

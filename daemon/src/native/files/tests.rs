@@ -12,11 +12,11 @@ use tempfile::TempDir;
 use super::*;
 
 /// A project, and a directory outside it.
-struct Stage {
+struct FilesFixture {
     root: TempDir,
 }
 
-impl Stage {
+impl FilesFixture {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("project")).unwrap();
@@ -92,7 +92,7 @@ fn found(answer: &Value) -> Vec<&str> {
 
 #[test]
 fn read_returns_numbers_and_ids_from_any_offset() {
-    let stage = Stage::new();
+    let stage = FilesFixture::new();
     stage.put("a.txt", "one\ntwo\ntwo\nfour");
     let all = stage.ok(FileTool::Read, json!({"path": "a.txt"}));
     assert_eq!(
@@ -131,7 +131,7 @@ fn read_returns_numbers_and_ids_from_any_offset() {
 
 #[test]
 fn read_result_is_bounded() {
-    let stage = Stage::new();
+    let stage = FilesFixture::new();
     stage.put("long", "x\n".repeat(5_000));
     let answer = stage.ok(FileTool::Read, json!({"path": "long", "limit": 5_000}));
     assert_eq!(
@@ -168,7 +168,7 @@ fn read_result_is_bounded() {
 
 #[test]
 fn unreadable_file_is_refused_with_its_kind() {
-    let stage = Stage::new();
+    let stage = FilesFixture::new();
     stage.put("dir/x", "");
     stage.put("binary", b"\x7fELF\0");
     nix::unistd::mkfifo(&stage.project().join("pipe"), Mode::S_IRWXU).unwrap();
@@ -189,7 +189,7 @@ fn unreadable_file_is_refused_with_its_kind() {
 
 #[test]
 fn paths_and_links_stay_in_project() {
-    let stage = Stage::new();
+    let stage = FilesFixture::new();
     let root = stage.root.path();
     stage.put("real/file", "inside\n");
     symlink(root.join("secret"), stage.project().join("out")).unwrap();
@@ -247,7 +247,7 @@ fn paths_and_links_stay_in_project() {
 
 #[test]
 fn run_records_are_not_writable_by_any_path() {
-    let stage = Stage::new();
+    let stage = FilesFixture::new();
     stage.put(".ai/state/threads/r/transcript.jsonl", "1\n");
     symlink(".ai/state", stage.project().join("record")).unwrap();
     for path in [
@@ -278,7 +278,7 @@ fn run_records_are_not_writable_by_any_path() {
 
 #[test]
 fn write_is_atomic_and_keeps_permissions() {
-    let stage = Stage::new();
+    let stage = FilesFixture::new();
     let made = stage.ok(
         FileTool::Write,
         json!({"path": "a/b/new.txt", "content": "ä\n"}),
@@ -318,7 +318,7 @@ fn write_is_atomic_and_keeps_permissions() {
 
 #[test]
 fn batch_with_invalid_file_writes_none() {
-    let stage = Stage::new();
+    let stage = FilesFixture::new();
     stage.put("old", "old\n");
     stage.put("dir/x", "");
     let file = |path: &str| json!({"path": path, "content": "new\n"});
@@ -342,7 +342,7 @@ fn batch_with_invalid_file_writes_none() {
 
 #[test]
 fn concurrently_changed_file_is_not_overwritten() {
-    let stage = Stage::new();
+    let stage = FilesFixture::new();
     stage.put("a", "one\n");
     let place = Workspace::open(&stage.project(), 7).unwrap();
     let draft = place.draft(place.target("a").unwrap(), b"ours\n").unwrap();
@@ -360,7 +360,7 @@ fn concurrently_changed_file_is_not_overwritten() {
 
 #[test]
 fn directory_replaced_by_link_is_not_followed() {
-    let stage = Stage::new();
+    let stage = FilesFixture::new();
     stage.put("dir/a", "one\n");
     let place = Workspace::open(&stage.project(), 7).unwrap();
     let target = place.target("dir/a").unwrap();
@@ -376,7 +376,7 @@ fn directory_replaced_by_link_is_not_followed() {
 
 #[test]
 fn edit_replaces_lines_by_id_and_keeps_line_ends() {
-    let stage = Stage::new();
+    let stage = FilesFixture::new();
     // The content, the change to lines 2 and 2, or 2 to 3, and the result.
     for (before, last, new, after) in [
         ("a\nb\nc\n", 2, "B", "a\nB\nc\n"),
@@ -414,7 +414,7 @@ fn edit_replaces_lines_by_id_and_keeps_line_ends() {
 
 #[test]
 fn edit_replaces_unique_text_with_any_line_ends() {
-    let stage = Stage::new();
+    let stage = FilesFixture::new();
     for (before, old, new, after, touched) in [
         ("a b\nc\n", "b\nc", "x", "a x\n", 2),
         ("a b\nc\n", " b", "", "a\nc\n", 1),
@@ -460,7 +460,7 @@ fn edit_replaces_unique_text_with_any_line_ends() {
 
 #[test]
 fn edit_distinguishes_equal_lines_of_original() {
-    let stage = Stage::new();
+    let stage = FilesFixture::new();
     stage.put("f", "x\nx\nx\ny\n");
     let id = |number| stage.id("f", number);
     let told = stage.ok(
@@ -480,7 +480,7 @@ fn edit_distinguishes_equal_lines_of_original() {
 
 #[test]
 fn edit_that_does_not_match_changes_nothing() {
-    let stage = Stage::new();
+    let stage = FilesFixture::new();
     let before = "a\nb\nc\nd\n";
     stage.put("f", before);
     let id = |number| stage.id("f", number);
@@ -560,7 +560,7 @@ fn edit_that_does_not_match_changes_nothing() {
 
 #[test]
 fn edit_of_moved_line_or_missing_file_is_refused() {
-    let stage = Stage::new();
+    let stage = FilesFixture::new();
     stage.put("f", "a\nb\n");
     let old = stage.id("f", 2);
     stage.put("f", "new\na\nb\n");
@@ -571,8 +571,8 @@ fn edit_of_moved_line_or_missing_file_is_refused() {
 }
 
 /// A project with files that a search finds, and others that it must skip.
-fn searched() -> Stage {
-    let stage = Stage::new();
+fn searched() -> FilesFixture {
+    let stage = FilesFixture::new();
     stage.put(".gitignore", "target/\n*.log\n!keep.log\n");
     stage.put("src/main.rs", "fn main() {\n    todo();\n}\n");
     stage.put("src/deep/lib.rs", "// TODO: more\n");
@@ -713,7 +713,7 @@ fn search_returns_lines_with_edit_ids() {
 
 #[test]
 fn search_refuses_bad_pattern_and_is_bounded() {
-    let stage = Stage::new();
+    let stage = FilesFixture::new();
     for pattern in ["(", "a{99999}{99999}"] {
         let params = json!({"pattern": pattern});
         stage.refused(FileTool::Grep, params, "invalid_params", "is no pattern");

@@ -17,7 +17,7 @@ const MOST_COMPARED: u64 = 1024 * 1024;
 const COMPARING: std::time::Duration = std::time::Duration::from_millis(200);
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct WriteParams {
     path: Option<String>,
     content: Option<String>,
     files: Option<Vec<File>>,
@@ -37,9 +37,9 @@ struct Ready {
 }
 
 /// Writes one file or several.
-pub(super) fn write(place: &Workspace, asked: Asked) -> Result<Value, Error> {
+pub(super) fn write(place: &Workspace, asked: WriteParams) -> Result<Value, Error> {
     match asked {
-        Asked {
+        WriteParams {
             path: Some(path),
             content: Some(content),
             files: None,
@@ -49,12 +49,12 @@ pub(super) fn write(place: &Workspace, asked: Asked) -> Result<Value, Error> {
             ready.draft.put()?;
             Ok(ready.told)
         }
-        Asked {
+        WriteParams {
             path: None,
             content: None,
             files: Some(files),
         } => write_all(place, &files),
-        Asked { .. } => {
+        WriteParams { .. } => {
             let text = "give `path` and `content`, or `files` as a list of both, and not the one with the other";
             Err(Error::Invalid(text.to_owned()))
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rye_core::model::{Kill, RunEvent, Status};
 
 use super::rig::Rig;
-use super::stage::{Act, Stage};
+use super::stage::{Act, ScriptedEffects};
 use rye_journal::Change;
 
 /// Calls `t/child`, and then takes a step of its own.
@@ -28,7 +28,7 @@ const CHILD: &str = "config:
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restart_finishes_kills_before_any_resume() {
-    let stage = Stage::new(|_, _| Act::Hold);
+    let stage = ScriptedEffects::new(|_, _| Act::Hold);
     let rig = Rig::staged(Arc::clone(&stage));
     let daemon = rig.start().await;
     let project = rig.project("p", &[("parent", PARENT), ("child", CHILD)]);

@@ -24,9 +24,9 @@ use rye_core::model::event::RunKilled;
 use rye_core::model::graph::{At, StepWork};
 use rye_core::model::{ApprovalAnswer, Event, Kill, KillReceipt, Run, RunEvent, Status, Verdict};
 
-use self::cells::{Cell, Kind, Place, Request, cells};
+use self::cells::{Cell, CellRequest, Kind, RunPhase, cells};
 use super::rig::{Daemon, PATIENCE, Rig};
-use super::stage::{Act, Stage, is_node};
+use super::stage::{Act, ScriptedEffects, is_node};
 use crate::port::Resume;
 use crate::services::AttemptCtx;
 use rye_host::task::Group;
@@ -61,24 +61,24 @@ impl Cell {
     /// Graph of the run under test.
     fn graph(self) -> String {
         let action = match self.place {
-            Place::ChildRuns | Place::ChildSuspended => "{item_id: t/leaf}",
-            Place::Planned
-            | Place::Committed
-            | Place::Running
-            | Place::Ended
-            | Place::Backoff
-            | Place::Hooks
-            | Place::Ending
-            | Place::Waiting
-            | Place::Asked => ECHO,
+            RunPhase::ChildRuns | RunPhase::ChildSuspended => "{item_id: t/leaf}",
+            RunPhase::Planned
+            | RunPhase::Committed
+            | RunPhase::Running
+            | RunPhase::Ended
+            | RunPhase::Backoff
+            | RunPhase::Hooks
+            | RunPhase::Ending
+            | RunPhase::Waiting
+            | RunPhase::Asked => ECHO,
         };
         let hooks = match self.place {
-            Place::Hooks => format!("hooks: [{{event: after_step, action: {ECHO}}}], "),
-            Place::Ending => format!("hooks: [{{event: graph_completed, action: {ECHO}}}], "),
+            RunPhase::Hooks => format!("hooks: [{{event: after_step, action: {ECHO}}}], "),
+            RunPhase::Ending => format!("hooks: [{{event: graph_completed, action: {ECHO}}}], "),
             _ => String::new(),
         };
         let retry = match self.place {
-            Place::Backoff => "retry: {max: 3, backoff: fixed, delay: 60}, ",
+            RunPhase::Backoff => "retry: {max: 3, backoff: fixed, delay: 60}, ",
             // An at-most-once call is not retried.
             _ if self.kind == Kind::Graph => "effect: at_most_once, ",
             _ => "",
@@ -90,8 +90,8 @@ impl Cell {
             Kind::Graph | Kind::Tool | Kind::Child => format!("action: {action}"),
         };
         let first = match self.place {
-            Place::Waiting => "type: wait, for: 30".to_owned(),
-            Place::Asked => "type: approval, message: Now?".to_owned(),
+            RunPhase::Waiting => "type: wait, for: 30".to_owned(),
+            RunPhase::Asked => "type: approval, message: Now?".to_owned(),
             _ => format!("{retry}{work}"),
         };
         format!(
@@ -107,16 +107,20 @@ impl Cell {
         )
     }
 
-    fn stage(self) -> Arc<Stage> {
+    fn stage(self) -> Arc<ScriptedEffects> {
         let depth = self.depth();
-        Stage::new(move |cx: &AttemptCtx, earlier: usize| {
+        ScriptedEffects::new(move |cx: &AttemptCtx, earlier: usize| {
             let here = cx.spec.depth == depth;
             let below = cx.spec.depth == depth + 1;
             match self.place {
-                Place::Running if here && is_node(cx) && cx.step == 1 => Act::Hold,
-                Place::Backoff if here && is_node(cx) && earlier == 0 && cx.step == 1 => Act::Fail,
-                Place::Hooks | Place::Ending if here && !is_node(cx) => Act::Hold,
-                Place::ChildRuns | Place::ChildSuspended if below && cx.step == 1 => Act::Hold,
+                RunPhase::Running if here && is_node(cx) && cx.step == 1 => Act::Hold,
+                RunPhase::Backoff if here && is_node(cx) && earlier == 0 && cx.step == 1 => {
+                    Act::Fail
+                }
+                RunPhase::Hooks | RunPhase::Ending if here && !is_node(cx) => Act::Hold,
+                RunPhase::ChildRuns | RunPhase::ChildSuspended if below && cx.step == 1 => {
+                    Act::Hold
+                }
                 _ => Act::Answer,
             }
         })
@@ -125,28 +129,30 @@ impl Cell {
     /// Number of attempts that are held at the point.
     fn held(self) -> usize {
         match (self.kind, self.place) {
-            (Kind::Foreach, Place::Running | Place::ChildRuns | Place::ChildSuspended) => 3,
+            (Kind::Foreach, RunPhase::Running | RunPhase::ChildRuns | RunPhase::ChildSuspended) => {
+                3
+            }
             (
                 _,
-                Place::Planned
-                | Place::Committed
-                | Place::Ended
-                | Place::Backoff
-                | Place::Waiting
-                | Place::Asked,
+                RunPhase::Planned
+                | RunPhase::Committed
+                | RunPhase::Ended
+                | RunPhase::Backoff
+                | RunPhase::Waiting
+                | RunPhase::Asked,
             ) => 0,
             _ => 1,
         }
     }
 
     /// Starts the run and brings it to its point.
-    async fn reach(self, rig: &Rig, stage: &Stage, daemon: &Daemon) -> Asked {
+    async fn reach(self, rig: &Rig, stage: &ScriptedEffects, daemon: &Daemon) -> CellRuns {
         let depth = self.depth();
         let gate = match (self.place, self.kind) {
-            (Place::Planned | Place::Committed, _) => Some("step_started"),
-            (Place::Ended, Kind::Tool) => Some("tool_completed"),
-            (Place::Ended, Kind::Foreach) => Some("item_completed"),
-            (Place::Ended, _) => Some("step_completed"),
+            (RunPhase::Planned | RunPhase::Committed, _) => Some("step_started"),
+            (RunPhase::Ended, Kind::Tool) => Some("tool_completed"),
+            (RunPhase::Ended, Kind::Foreach) => Some("item_completed"),
+            (RunPhase::Ended, _) => Some("step_completed"),
             _ => None,
         };
         let hooks = &daemon.faults.inner;
@@ -164,28 +170,28 @@ impl Cell {
             root.clone()
         };
         match self.place {
-            Place::Committed => {
+            RunPhase::Committed => {
                 hooks.sync(Syncs::Hangs);
                 hooks.hold(None);
                 until(daemon, &run, |run| run.attempts().next().is_some()).await;
             }
-            Place::Backoff => {
+            RunPhase::Backoff => {
                 let waits = |run: &Run| {
                     matches!(run.graph().map(|graph| &graph.at), Some(At::Backoff { .. }))
                 };
                 until(daemon, &run, waits).await;
             }
-            Place::Waiting => {
+            RunPhase::Waiting => {
                 let waits = |run: &Run| {
                     let step = run.graph().and_then(|graph| graph.at.step());
                     step.is_some_and(|step| matches!(step.work, StepWork::Waits(_)))
                 };
                 until(daemon, &run, waits).await;
             }
-            Place::Asked => {
+            RunPhase::Asked => {
                 until(daemon, &run, |run| run.suspension().is_some()).await;
             }
-            Place::ChildSuspended => {
+            RunPhase::ChildSuspended => {
                 let mut asked = Vec::new();
                 for child in daemon.journal.children(&run) {
                     let supervisor = daemon.supervisor.clone();
@@ -200,11 +206,11 @@ impl Cell {
             }
             _ => {}
         }
-        Asked { root, run }
+        CellRuns { root, run }
     }
 }
 
-struct Asked {
+struct CellRuns {
     root: RunId,
     run: RunId,
 }
@@ -261,7 +267,7 @@ impl Cell {
             let (supervisor, root) = (daemon.supervisor.clone(), asked.root.clone());
             aside(async move { supervisor.settled(&root).await })
         };
-        if matches!(self.request, Request::Stop | Request::Crash) {
+        if matches!(self.request, CellRequest::Stop | CellRequest::Crash) {
             waits = Group::new();
         }
         let (daemon, mut answer) =
@@ -280,15 +286,15 @@ impl Cell {
     async fn ask(
         self,
         rig: &Rig,
-        stage: &Arc<Stage>,
+        stage: &Arc<ScriptedEffects>,
         daemon: Daemon,
-        asked: &Asked,
+        asked: &CellRuns,
     ) -> (Daemon, Group<()>) {
         let hooks = Arc::clone(&daemon.faults.inner);
         let (supervisor, run) = (daemon.supervisor.clone(), asked.run.clone());
         let held = self.held();
         match self.request {
-            Request::Cancel => {
+            CellRequest::Cancel => {
                 let answer = aside(async move {
                     drop(supervisor.cancel(&run, "a test").await);
                 });
@@ -299,13 +305,16 @@ impl Cell {
                 daemon.supervisor.pass_tasks();
                 (daemon, answer)
             }
-            Request::Kill | Request::KillAtOnce | Request::SyncHangs => {
-                if self.request == Request::SyncHangs {
+            CellRequest::Kill | CellRequest::KillAtOnce | CellRequest::SyncHangs => {
+                if self.request == CellRequest::SyncHangs {
                     hooks.sync(Syncs::Hangs);
                 }
                 let answer = self.kill(stage, &daemon, asked);
-                if self.request == Request::SyncHangs
-                    && matches!(self.place, Place::Running | Place::Hooks | Place::Ending)
+                if self.request == CellRequest::SyncHangs
+                    && matches!(
+                        self.place,
+                        RunPhase::Running | RunPhase::Hooks | RunPhase::Ending
+                    )
                 {
                     // Running effects are ended although nothing can be written.
                     stage.until(|seen| seen.stopped == held).await;
@@ -313,7 +322,7 @@ impl Cell {
                 settle().await;
                 (daemon, answer)
             }
-            Request::Suspend => {
+            CellRequest::Suspend => {
                 let stage = Arc::clone(stage);
                 let answer = aside(async move {
                     if supervisor.suspend(&run).await.is_ok() && stage.active(&run) > 0 {
@@ -323,7 +332,7 @@ impl Cell {
                 settle().await;
                 (daemon, answer)
             }
-            Request::Stop => {
+            CellRequest::Stop => {
                 daemon.supervisor.stop();
                 settle().await;
                 hooks.hold(None);
@@ -332,11 +341,11 @@ impl Cell {
                 stage.next_life();
                 (rig.start().await, Group::new())
             }
-            Request::Crash => {
+            CellRequest::Crash => {
                 drop(supervisor);
                 (rig.crash(daemon).await, Group::new())
             }
-            Request::DiskFull => {
+            CellRequest::DiskFull => {
                 daemon.journal.pretend(Storage::Full);
                 hooks.hold(None);
                 hooks.sync(Syncs::Works);
@@ -348,7 +357,7 @@ impl Cell {
                 daemon.journal.pretend(Storage::Ok);
                 (daemon, Group::new())
             }
-            Request::Refused => {
+            CellRequest::Refused => {
                 let killed = RunKilled {
                     cause: "somebody else".to_owned(),
                     receipt: KillReceipt::default(),
@@ -361,9 +370,9 @@ impl Cell {
         }
     }
 
-    fn kill(self, stage: &Arc<Stage>, daemon: &Daemon, asked: &Asked) -> Group<()> {
+    fn kill(self, stage: &Arc<ScriptedEffects>, daemon: &Daemon, asked: &CellRuns) -> Group<()> {
         let grace = match self.request {
-            Request::Kill => Duration::from_secs(5),
+            CellRequest::Kill => Duration::from_secs(5),
             _ => Duration::ZERO,
         };
         let (supervisor, run) = (daemon.supervisor.clone(), asked.run.clone());
@@ -377,7 +386,7 @@ impl Cell {
     }
 
     /// Lets everything continue until the run under test and its parent have ended.
-    async fn finish(self, rig: &Rig, stage: &Stage, daemon: &Daemon, asked: &Asked) {
+    async fn finish(self, rig: &Rig, stage: &ScriptedEffects, daemon: &Daemon, asked: &CellRuns) {
         daemon.faults.inner.hold(None);
         daemon.faults.inner.sync(Syncs::Works);
         stage.release();
@@ -421,7 +430,7 @@ impl Cell {
 
     /// Verifies that every record equals the replay of its history, no rule of effects was broken, nothing is in
     /// flight, and the run ended as requested.
-    async fn check(self, stage: &Stage, daemon: &Daemon, asked: &Asked) {
+    async fn check(self, stage: &ScriptedEffects, daemon: &Daemon, asked: &CellRuns) {
         for run in runs(daemon).await {
             let record = daemon.record(&run).await;
             assert_eq!(replayed(daemon, &run).await, *record, "{self:?}");
@@ -437,24 +446,37 @@ impl Cell {
         match (self.request, self.place, self.kind) {
             // Its outcome is already decided.
             (
-                Request::Kill | Request::KillAtOnce | Request::SyncHangs | Request::Cancel,
-                Place::Ended,
+                CellRequest::Kill
+                | CellRequest::KillAtOnce
+                | CellRequest::SyncHangs
+                | CellRequest::Cancel,
+                RunPhase::Ended,
                 Kind::Tool,
             )
-            | (Request::Cancel, Place::Ending, _) => &[Status::Completed],
-            (Request::Cancel, _, _) => &[Status::Cancelled],
-            (Request::Kill | Request::KillAtOnce | Request::SyncHangs | Request::Refused, _, _) => {
-                &[Status::Killed]
-            }
+            | (CellRequest::Cancel, RunPhase::Ending, _) => &[Status::Completed],
+            (CellRequest::Cancel, _, _) => &[Status::Cancelled],
+            (
+                CellRequest::Kill
+                | CellRequest::KillAtOnce
+                | CellRequest::SyncHangs
+                | CellRequest::Refused,
+                _,
+                _,
+            ) => &[Status::Killed],
             // It is unknown whether its call happened, and no second one was requested.
             (
-                Request::Stop | Request::Crash,
-                Place::Planned | Place::Committed | Place::Running | Place::Ended,
+                CellRequest::Stop | CellRequest::Crash,
+                RunPhase::Planned | RunPhase::Committed | RunPhase::Running | RunPhase::Ended,
                 Kind::Tool,
             ) => &[Status::Error, Status::Completed],
-            (Request::Suspend | Request::Stop | Request::Crash | Request::DiskFull, _, _) => {
-                &[Status::Completed]
-            }
+            (
+                CellRequest::Suspend
+                | CellRequest::Stop
+                | CellRequest::Crash
+                | CellRequest::DiskFull,
+                _,
+                _,
+            ) => &[Status::Completed],
         }
     }
 }

@@ -7,7 +7,7 @@ use rye_core::model::{Budget, Event, Failure, Fate, ParentEnd, Run, Spec, Status
 
 use super::fence::PARENT;
 use super::rig::{Daemon, Rig};
-use super::stage::{Act, Stage};
+use super::stage::{Act, ScriptedEffects};
 use rye_journal::Change;
 
 const CHILD: &str = "config:
@@ -44,7 +44,7 @@ async fn publish(daemon: &Daemon, changes: Vec<Change>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelled_parent_cancels_following_children() {
-    let stage = Stage::new(|_, _| Act::Hold);
+    let stage = ScriptedEffects::new(|_, _| Act::Hold);
     let rig = Rig::staged(Arc::clone(&stage));
     let daemon = rig.start().await;
     let project = rig.project("p", &[("parent", PARENT), ("child", CHILD)]);
@@ -67,7 +67,7 @@ async fn cancelled_parent_cancels_following_children() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restart_completes_end_of_following_children() {
-    let stage = Stage::new(|_, _| Act::Answer);
+    let stage = ScriptedEffects::new(|_, _| Act::Answer);
     let rig = Rig::staged(Arc::clone(&stage));
     let daemon = rig.start().await;
     let project = rig.project("p", &[("parent", PARENT), ("child", CHILD)]);

@@ -10,7 +10,7 @@ use rye_core::model::{Budget, Object, Spec, Task};
 use serde_json::{Value, json};
 
 use super::rig::{Daemon, Rig, request};
-use crate::chain::{Chain, Origin, Plan};
+use crate::chain::{CallOrigin, Chain, Plan};
 use crate::dispatch::Dispatcher;
 use crate::process::{self, Spawner};
 use crate::services::{Dispatch as _, Envelope, Order, TraceMode};
@@ -134,7 +134,7 @@ async fn order(daemon: &Daemon, project: &Path, name: &str, params: Object) -> O
     };
     Order {
         params,
-        origin: Origin {
+        origin: CallOrigin {
             run: id,
             spec: Arc::new(spec),
             attempt: 1,

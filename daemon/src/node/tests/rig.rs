@@ -1,5 +1,5 @@
 //! The daemon in the test process: its real journal, supervisor, drivers and projects, with a clock chosen by the test,
-//! and with effects executed by the test if it has a [`Stage`].
+//! and with effects executed by the test if it has a [`ScriptedEffects`].
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use rye_core::seal::{SecretKey, sign_text};
 use rye_item::keys::KeyDir;
 use tempfile::TempDir;
 
-use super::stage::Stage;
+use super::stage::ScriptedEffects;
 use crate::config::{Args, Config, Environment, load};
 use crate::dispatch::Dispatcher;
 use crate::exports::{self, Exports};
-use crate::node::directory::Origin;
+use crate::node::directory::RecordsOrigin;
 use crate::node::identity::{self, NodeKey};
 use crate::process::{self, Spawner};
 use crate::projects::Projects;
@@ -44,7 +44,7 @@ pub(crate) struct Rig {
     signer: Arc<NodeKey>,
     pub(crate) clock: Arc<ManualClock>,
     /// Executor of effects; `None` is the daemon itself.
-    pub(crate) stage: Option<Arc<Stage>>,
+    pub(crate) stage: Option<Arc<ScriptedEffects>>,
     /// End of the previous daemon.
     pub(crate) last_death: Death,
 }
@@ -78,7 +78,7 @@ impl Rig {
         let more = more.map(|(name, value)| variable(name, Path::new(value)));
         let environment = Environment::of(own.into_iter().chain(more));
         let config = Arc::new(load(&Args::default(), &environment).unwrap().config);
-        let signers = identity::signers(&config.state_dir, &Origin::New, HostClock.now());
+        let signers = identity::signers(&config.state_dir, &RecordsOrigin::New, HostClock.now());
         let signer = NodeKey::open(&config, &signers.unwrap(), &HostClock).unwrap();
         let signer = Arc::new(signer);
         let key = KeyDir::new(config.state_dir.join("keys")).load().unwrap();
@@ -94,7 +94,7 @@ impl Rig {
     }
 
     /// A rig with a manual clock, with effects executed by `stage`.
-    pub(crate) fn staged(stage: Arc<Stage>) -> Self {
+    pub(crate) fn staged(stage: Arc<ScriptedEffects>) -> Self {
         Self {
             stage: Some(stage),
             ..Self::new()

@@ -32,15 +32,15 @@ pub(crate) enum Act {
 /// Chooses the behaviour of an effect, by its attempt and by the number of earlier effects with its key.
 type Script = dyn Fn(&AttemptCtx, usize) -> Act + Send + Sync;
 
-pub(crate) struct Stage {
+pub(crate) struct ScriptedEffects {
     script: Box<Script>,
-    seen: watch::Sender<Seen>,
+    seen: watch::Sender<StageProgress>,
     rules: Mutex<Rules>,
 }
 
 /// Conditions that a test may wait for.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Seen {
+pub(crate) struct StageProgress {
     /// Number of held effects.
     pub(crate) held: usize,
     /// Number of stopped effects.
@@ -58,7 +58,7 @@ struct Rules {
     broken: Vec<String>,
 }
 
-impl Stage {
+impl ScriptedEffects {
     pub(crate) fn new(
         script: impl Fn(&AttemptCtx, usize) -> Act + Send + Sync + 'static,
     ) -> Arc<Self> {
@@ -78,7 +78,7 @@ impl Stage {
         })
     }
 
-    pub(crate) async fn until(&self, enough: impl Fn(&Seen) -> bool) {
+    pub(crate) async fn until(&self, enough: impl Fn(&StageProgress) -> bool) {
         drop(self.seen.subscribe().wait_for(|seen| enough(seen)).await);
     }
 
@@ -121,7 +121,7 @@ impl Stage {
 }
 
 struct Door {
-    stage: Arc<Stage>,
+    stage: Arc<ScriptedEffects>,
     life: usize,
     real: Arc<dyn Dispatch>,
 }
@@ -158,9 +158,9 @@ impl Drop for Active<'_> {
 }
 
 /// Counts a held effect until it is dropped.
-struct Held<'a>(&'a Door);
+struct HeldEffect<'a>(&'a Door);
 
-impl Drop for Held<'_> {
+impl Drop for HeldEffect<'_> {
     fn drop(&mut self) {
         if self.0.is_of_this_life() {
             self.0.stage.seen.send_modify(|seen| seen.held -= 1);
@@ -206,7 +206,7 @@ impl Door {
             Act::Fail => ended(Some(Failure::permanent("failed", "on purpose"))),
             Act::Hold if !released => {
                 self.stage.seen.send_modify(|seen| seen.held += 1);
-                let _held = Held(self);
+                let _held = HeldEffect(self);
                 tokio::select! {
                     // A stop that was raised before the release counts.
                     biased;

@@ -20,23 +20,26 @@ async fn call_yields_signals_then_message() {
     let mut call = call(&providers, &model(address)).await;
     let mut signals = all(&mut call).await;
 
-    let Some(Heard::Message(message)) = signals.pop() else {
+    let Some(CallProgress::Message(message)) = signals.pop() else {
         panic!("{signals:?}")
     };
     let text = "Hello".to_owned();
     assert_eq!(message.ended.blocks, [Block::Text { text: text.clone() }]);
     assert_eq!(message.ended.usage.unwrap().output, 7);
     assert_eq!(message.request_id.as_deref(), Some("req-1"));
-    let is_signal = |heard: &Heard| matches!(heard, Heard::Signal(_));
+    let is_signal = |heard: &CallProgress| matches!(heard, CallProgress::Signal(_));
     assert!(signals.iter().all(is_signal), "{signals:?}");
     for signal in [
-        Signal::Begun {
+        StreamSignal::Begun {
             model: "m-1".to_owned(),
         },
-        Signal::Text { position: 0, text },
-        Signal::Stopped(Stop::End),
+        StreamSignal::Text { position: 0, text },
+        StreamSignal::Stopped(Stop::End),
     ] {
-        assert!(signals.contains(&Heard::Signal(signal)), "{signals:?}");
+        assert!(
+            signals.contains(&CallProgress::Signal(signal)),
+            "{signals:?}"
+        );
     }
     assert_eq!(call.next().await, None);
 
@@ -67,7 +70,7 @@ async fn signals_arrive_during_stream() {
     .await;
     let (_clock, providers) = providers();
     let mut call = call(&providers, &model(address)).await;
-    let text = Heard::Signal(Signal::Text {
+    let text = CallProgress::Signal(StreamSignal::Text {
         position: 0,
         text: "Hello".to_owned(),
     });
@@ -80,7 +83,7 @@ async fn signals_arrive_during_stream() {
     let rest = format!("{}0\r\n\r\n", chunk(&events(&rest)));
     peer.write_all(rest.as_bytes()).await.unwrap();
     let last = all(&mut call).await.pop();
-    assert!(matches!(last, Some(Heard::Message(_))), "{last:?}");
+    assert!(matches!(last, Some(CallProgress::Message(_))), "{last:?}");
 }
 
 #[tokio::test]
@@ -96,7 +99,7 @@ async fn next_call_reuses_connection() {
     for _ in 0..2 {
         let mut call = call(&providers, &model(address)).await;
         let last = timeout(LONG, all(&mut call)).await.unwrap().pop();
-        assert!(matches!(last, Some(Heard::Message(_))), "{last:?}");
+        assert!(matches!(last, Some(CallProgress::Message(_))), "{last:?}");
     }
     tasks.next().await.unwrap();
 }
@@ -162,7 +165,7 @@ async fn idle_timeout_ends_call_and_is_not_reset_by_polling() {
     let keys = format!("base_url: http://{address}\ntimeouts: {{idle: 60}}");
     let mut call = call(&providers, &model_of(Owner::User, &keys)).await;
     for _ in 0..2 {
-        assert!(matches!(call.next().await, Some(Heard::Signal(_))));
+        assert!(matches!(call.next().await, Some(CallProgress::Signal(_))));
     }
     tokio::time::pause();
     let begun = Instant::now();

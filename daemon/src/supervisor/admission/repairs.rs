@@ -1,7 +1,7 @@
 //! Start position of a run that repeats the failed nodes of a run that completed with errors.
 
 use rye_core::definition::Graph;
-use rye_core::model::graph::State;
+use rye_core::model::graph::GraphState;
 use rye_core::model::{Extent, Run, StartFrom};
 
 use super::Error;
@@ -19,7 +19,7 @@ pub(super) fn of(run: &Run, graph: &Graph, content_hash: &str) -> Result<StartFr
         let text = "its graph has been changed since: what failed of it cannot be repeated alone; start a new run";
         return Err(unfit(text.to_owned()));
     }
-    let found = run.graph().and_then(State::repairs);
+    let found = run.graph().and_then(GraphState::repairs);
     let (state, first, then) = found.ok_or_else(|| unfit("nothing of it failed".to_owned()))?;
     let names = state
         .unrepaired

@@ -79,7 +79,7 @@ pub(super) fn complete(start: Option<&mut StartFrom>, graph: &Graph) -> Option<S
 #[cfg(test)]
 mod tests {
     use rye_core::definition;
-    use rye_core::model::graph::State;
+    use rye_core::model::graph::GraphState;
     use rye_core::model::{Extent, Object};
     use serde_json::json;
 
@@ -93,9 +93,9 @@ mod tests {
         let object = |value: serde_json::Value| -> Object { value.as_object().unwrap().clone() };
         let start = |vars: serde_json::Value| StartFrom {
             node: "a".to_owned(),
-            state: State {
+            state: GraphState {
                 vars: object(vars).into(),
-                ..State::default()
+                ..GraphState::default()
             },
             left: None,
             then: None,

@@ -14,7 +14,7 @@ use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::model::{Budget, Limits, Object, Run, Spec, Task, ThreadSource};
 use rye_core::policy::Risks;
-use rye_core::provider::{Asked, ResolvedModel, Unresolved};
+use rye_core::provider::{ModelRequest, ResolvedModel, Unresolved};
 use rye_core::seal::canonical;
 use rye_core::thread::{Contract, ungranted};
 use rye_item::{Item, Library, Space};
@@ -25,7 +25,7 @@ use super::super::request::{Admitted, Start, StartAt};
 use super::super::say::full;
 use super::{Admission, inherited_layers, limits_of_child, refused};
 use crate::models::Models;
-use crate::projects::{self, Inside};
+use crate::projects::{self, ProjectView};
 use crate::provider::ProjectEnv;
 use crate::{chain, directives, offers};
 
@@ -33,7 +33,7 @@ impl Admission {
     /// Verifies and parses the directive `item`, and fixes everything about its thread.
     pub(super) fn admit_thread(
         &self,
-        inside: &Inside<'_>,
+        inside: &ProjectView<'_>,
         budget: Budget,
         item: &ItemRef,
         request: &Start,
@@ -110,7 +110,7 @@ impl Admission {
     /// kept.
     fn continue_thread(
         &self,
-        inside: &Inside<'_>,
+        inside: &ProjectView<'_>,
         budget: Budget,
         run: &Run,
         message: Option<&str>,
@@ -153,7 +153,7 @@ impl Admission {
             ..spec
         };
         Ok(Admitted {
-            left_out: offers::LeftOut::default(),
+            left_out: offers::OmittedTools::default(),
             notes: Vec::new(),
             spec,
             fault: None,
@@ -171,7 +171,7 @@ impl Admission {
         warnings: &mut Vec<String>,
     ) -> Result<ResolvedModel, Error> {
         let models = Models::read(library)?;
-        let asked = Asked {
+        let asked = ModelRequest {
             model: request.model.as_deref(),
             provider: request.provider.as_deref(),
             wish: Some(&effective.directive.model),
@@ -272,7 +272,7 @@ fn inputs(directive: &Directive, request: &Start) -> Result<Object, Error> {
 /// those of the run `above`. The spending limit is that of the account instead.
 fn limits(
     asked: &Limits,
-    own: &directive::Limits,
+    own: &directive::DirectiveLimits,
     default: &Limits,
     above: Option<&Limits>,
 ) -> Limits {

@@ -9,7 +9,7 @@ use rye_core::id::ItemRef;
 use rye_core::model::{Failure, Spec};
 use rye_item::Library;
 
-use crate::chain::{self, Chain, Offer};
+use crate::chain::{self, Chain, InheritedVariables};
 use crate::config::Config;
 use crate::models;
 use crate::port::Refusal;
@@ -30,7 +30,7 @@ pub(super) fn unset(
         return None;
     }
     let project = Path::new(&spec.project);
-    let offer = match Offer::of(project, config, || models::secrets(library)) {
+    let offer = match InheritedVariables::of(project, config, || models::secrets(library)) {
         Ok(offer) => offer,
         Err(error) => return Some(Refusal::from(&error).of_item()),
     };

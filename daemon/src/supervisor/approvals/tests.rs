@@ -8,7 +8,7 @@ use rye_core::id::RunId;
 use rye_core::model::{ApprovalAnswer, Run, Status, SuspendReason, Verdict};
 
 use crate::node::tests::rig::{Daemon, Rig};
-use crate::node::tests::stage::{Act, Stage};
+use crate::node::tests::stage::{Act, ScriptedEffects};
 use crate::port::{Resume, Settled};
 
 /// Asks a question with a timeout of one minute.
@@ -109,7 +109,7 @@ async fn late_settlement_does_not_resume_changed_run() {
     ];
     for happens in meanwhile {
         for expires in [false, true] {
-            let stage = Stage::new(|_, _| Act::Hold);
+            let stage = ScriptedEffects::new(|_, _| Act::Hold);
             let rig = Rig::staged(Arc::clone(&stage));
             let daemon = rig.start().await;
             let run = asks(&daemon, &rig, "t/asks").await;
@@ -165,7 +165,7 @@ async fn late_settlement_does_not_resume_changed_run() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unapproved_hook_question_bars_continuation() {
-    let stage = Stage::new(|_, _| Act::Answer);
+    let stage = ScriptedEffects::new(|_, _| Act::Answer);
     let rig = Rig::staged(Arc::clone(&stage));
     let daemon = rig.start().await;
     for denied in [true, false] {
@@ -201,7 +201,8 @@ async fn unapproved_hook_question_bars_continuation() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hook_question_after_at_most_once_failure_needs_verdict() {
-    let stage = Stage::new(|_, earlier| if earlier == 0 { Act::Fail } else { Act::Answer });
+    let stage =
+        ScriptedEffects::new(|_, earlier| if earlier == 0 { Act::Fail } else { Act::Answer });
     let rig = Rig::staged(Arc::clone(&stage));
     let daemon = rig.start().await;
     let run = asks(&daemon, &rig, "t/once").await;
@@ -234,7 +235,7 @@ async fn hook_question_after_at_most_once_failure_needs_verdict() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copied_state_expires_no_question() {
-    let rig = Rig::staged(Stage::new(|_, _| Act::Answer));
+    let rig = Rig::staged(ScriptedEffects::new(|_, _| Act::Answer));
     let daemon = rig.start().await;
     let run = asks(&daemon, &rig, "t/asks").await;
     assert!(is_open(&daemon, &run.id).await);
@@ -266,7 +267,7 @@ async fn is_open(daemon: &Daemon, run: &RunId) -> bool {
 async fn clock_step_does_not_change_question_timeout() {
     let day = 86_400_000;
     for step in [day, -day] {
-        let rig = Rig::staged(Stage::new(|_, _| Act::Answer));
+        let rig = Rig::staged(ScriptedEffects::new(|_, _| Act::Answer));
         let mut daemon = rig.start().await;
         let run = asks(&daemon, &rig, "t/asks").await.id.clone();
         assert!(is_open(&daemon, &run).await);
@@ -287,7 +288,7 @@ async fn clock_step_does_not_change_question_timeout() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn question_timeout_is_bounded_after_clock_went_back() {
-    let rig = Rig::staged(Stage::new(|_, _| Act::Answer));
+    let rig = Rig::staged(ScriptedEffects::new(|_, _| Act::Answer));
     let mut daemon = rig.start().await;
     let run = asks(&daemon, &rig, "t/asks").await.id.clone();
     rig.clock.step(-86_400_000);

@@ -7,7 +7,7 @@ use rye_core::id::RunId;
 use rye_core::model::{Death, MOST_FAULTS, MOST_SUSPICIONS, Status, SuspendReason};
 
 use crate::node::tests::rig::{Daemon, PATIENCE, Rig};
-use crate::node::tests::stage::{Act, Stage};
+use crate::node::tests::stage::{Act, ScriptedEffects};
 
 /// Waits for an hour.
 const WAITS: &str = "config: {start: rest, nodes: {rest: {type: wait, for: 3600}}}\n";
@@ -25,7 +25,7 @@ const STEP: &str =
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crash_loop_suspends_only_computing_run() {
-    let stage = Stage::new(|cx, _| match cx.spec.item.id.as_str() {
+    let stage = ScriptedEffects::new(|cx, _| match cx.spec.item.id.as_str() {
         "t/works" => Act::Hold,
         "t/computes" => Act::Compute,
         _ => Act::Fail,
@@ -91,7 +91,7 @@ const LOOP: &str = "config:
 async fn run_is_suspended_after_three_daemon_faults() {
     for (death, parks) in [(Death::Fault, true), (Death::Unknown, false)] {
         // The repeated step succeeds in the next life, and the step after it computes.
-        let stage = Stage::new(|cx, earlier| match (cx.node.as_str(), earlier) {
+        let stage = ScriptedEffects::new(|cx, earlier| match (cx.node.as_str(), earlier) {
             ("b", 0) => Act::Compute,
             _ => Act::Answer,
         });
@@ -150,7 +150,7 @@ async fn completes_in_time(rig: &Rig, daemon: &Daemon, run: &RunId) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_with_missing_project_is_suspended_until_it_returns() {
-    let stage = Stage::new(|_, _| Act::Hold);
+    let stage = ScriptedEffects::new(|_, _| Act::Hold);
     let rig = Rig::staged(Arc::clone(&stage));
     let project = rig.project("p", &[("works", STEP)]);
     let daemon = rig.start().await;
@@ -184,7 +184,7 @@ const STEPS: &str = "config:
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replaced_project_suspends_run_at_next_file_access() {
-    let stage = Stage::new(|_, _| Act::Hold);
+    let stage = ScriptedEffects::new(|_, _| Act::Hold);
     let rig = Rig::staged(Arc::clone(&stage));
     let project = rig.project("p", &[("steps", STEPS)]);
     let mut daemon = rig.start().await;

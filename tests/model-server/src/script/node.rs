@@ -1,7 +1,7 @@
 //! Reads the values of a script, each with its position in the text.
 
 use rye_core::error::excerpt;
-use rye_core::yaml::{Document, Fault, Position, push_segment};
+use rye_core::yaml::{Document, Position, YamlFault, push_segment};
 use serde_json::Value;
 
 #[derive(Clone)]
@@ -30,12 +30,12 @@ impl<'d> Node<'d> {
     }
 
     /// Returns an error at the position of this value.
-    pub(super) fn wrong(&self, message: impl Into<String>) -> Fault {
+    pub(super) fn wrong(&self, message: impl Into<String>) -> YamlFault {
         fault(self.document.position(&self.at), message)
     }
 
     /// Returns the entries of a list with at least one.
-    pub(super) fn entries(&self) -> Result<Vec<Self>, Fault> {
+    pub(super) fn entries(&self) -> Result<Vec<Self>, YamlFault> {
         let entries = self.value.as_array().filter(|entries| !entries.is_empty());
         let entries = entries
             .ok_or_else(|| self.wrong(format!("{} is no list with entries", self.name())))?;
@@ -46,7 +46,7 @@ impl<'d> Node<'d> {
     }
 
     /// Refuses a value that is no mapping, or has a key that is not in `known`.
-    pub(super) fn keys(&self, known: &[&str]) -> Result<(), Fault> {
+    pub(super) fn keys(&self, known: &[&str]) -> Result<(), YamlFault> {
         let map = self.value.as_object();
         let map = map.ok_or_else(|| {
             self.wrong(format!(
@@ -81,8 +81,8 @@ impl<'d> Node<'d> {
     pub(super) fn read<T>(
         &self,
         key: &str,
-        read: impl FnOnce(&Self) -> Result<T, Fault>,
-    ) -> Result<Option<T>, Fault> {
+        read: impl FnOnce(&Self) -> Result<T, YamlFault>,
+    ) -> Result<Option<T>, YamlFault> {
         self.get(key).map(|node| read(&node)).transpose()
     }
 
@@ -93,13 +93,13 @@ impl<'d> Node<'d> {
         Some((key, self.below(key, value)))
     }
 
-    pub(super) fn text(&self) -> Result<String, Fault> {
+    pub(super) fn text(&self) -> Result<String, YamlFault> {
         let text = self.value.as_str().map(ToOwned::to_owned);
         text.ok_or_else(|| self.wrong(format!("{} is no text: put it in quotes", self.name())))
     }
 
     /// Returns a number from 0 to `most`.
-    pub(super) fn number<N>(&self, most: N) -> Result<N, Fault>
+    pub(super) fn number<N>(&self, most: N) -> Result<N, YamlFault>
     where
         N: TryFrom<u64> + Copy + PartialOrd + std::fmt::Display,
     {
@@ -111,7 +111,7 @@ impl<'d> Node<'d> {
         number.ok_or_else(|| self.wrong(format!("{} is no number from 0 to {most}", self.name())))
     }
 
-    pub(super) fn flag(&self) -> Result<bool, Fault> {
+    pub(super) fn flag(&self) -> Result<bool, YamlFault> {
         let flag = self.value.as_bool();
         flag.ok_or_else(|| self.wrong(format!("{} is neither true nor false", self.name())))
     }
@@ -135,8 +135,8 @@ impl<'d> Node<'d> {
     }
 }
 
-fn fault(at: Position, message: impl Into<String>) -> Fault {
-    Fault {
+fn fault(at: Position, message: impl Into<String>) -> YamlFault {
+    YamlFault {
         message: message.into(),
         line: at.line,
         column: at.column,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
-use rye_core::yaml::{self, Fault};
+use rye_core::yaml::{self, YamlFault};
 use serde_json::Value;
 
 use super::node::Node;
@@ -32,7 +32,7 @@ const STOPS: [(&str, Stop); 6] = [
 ];
 
 impl Script {
-    pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
+    pub(crate) fn parse(text: &str) -> Result<Self, YamlFault> {
         let document = yaml::parse(text)?;
         let entries = Node::root(&document).entries()?;
         let rules: Vec<Rule> = entries.iter().map(Rule::read).collect::<Result<_, _>>()?;
@@ -42,7 +42,7 @@ impl Script {
 }
 
 impl Rule {
-    fn read(node: &Node<'_>) -> Result<Self, Fault> {
+    fn read(node: &Node<'_>) -> Result<Self, YamlFault> {
         node.keys(&["when", "reply", "times"])?;
         let reply = node.get("reply");
         let reply = reply.ok_or_else(|| node.wrong("the rule has no `reply`"))?;
@@ -60,7 +60,7 @@ impl Rule {
 }
 
 impl When {
-    fn read(node: &Node<'_>) -> Result<Self, Fault> {
+    fn read(node: &Node<'_>) -> Result<Self, YamlFault> {
         node.keys(&["directive", "turn", "tool_result", "contains"])?;
         let turn = node.read("turn", |node| node.number(usize::MAX))?;
         if turn == Some(0) {
@@ -102,7 +102,7 @@ const OF_MESSAGE: [&str; 12] = [
 ];
 
 impl Reply {
-    fn read(node: &Node<'_>) -> Result<Self, Fault> {
+    fn read(node: &Node<'_>) -> Result<Self, YamlFault> {
         let every = ["slow_headers", "reset_before"];
         let known = [&every[..], &OF_STATUS, &FAULTS, &OF_MESSAGE].concat();
         node.keys(&known)?;
@@ -135,7 +135,7 @@ impl Reply {
 }
 
 impl Wait {
-    fn read(node: &Node<'_>) -> Result<Self, Fault> {
+    fn read(node: &Node<'_>) -> Result<Self, YamlFault> {
         if node.value().is_string() {
             return Ok(Self::Release(node.text()?));
         }
@@ -149,7 +149,7 @@ impl Wait {
 }
 
 impl Status {
-    fn read(node: &Node<'_>, status: &Node<'_>) -> Result<Self, Fault> {
+    fn read(node: &Node<'_>, status: &Node<'_>) -> Result<Self, YamlFault> {
         let code = status.number(599_u16)?;
         if code < 400 {
             return Err(status.wrong("`status` is from 400 to 599"));
@@ -165,7 +165,7 @@ impl Status {
 }
 
 /// Reads a number or a text that is valid in a header.
-fn header(node: &Node<'_>) -> Result<HeaderValue, Fault> {
+fn header(node: &Node<'_>) -> Result<HeaderValue, YamlFault> {
     if let Some(seconds) = node.value().as_u64() {
         return Ok(seconds.into());
     }
@@ -175,7 +175,7 @@ fn header(node: &Node<'_>) -> Result<HeaderValue, Fault> {
 }
 
 impl ApiError {
-    fn read(node: &Node<'_>, beside: &[&str]) -> Result<Self, Fault> {
+    fn read(node: &Node<'_>, beside: &[&str]) -> Result<Self, YamlFault> {
         node.keys(&[&["type", "message"], beside].concat())?;
         Ok(Self {
             kind: node.read("type", Node::text)?,
@@ -185,7 +185,7 @@ impl ApiError {
 }
 
 impl Message {
-    fn read(node: &Node<'_>) -> Result<Self, Fault> {
+    fn read(node: &Node<'_>) -> Result<Self, YamlFault> {
         let content = content(node)?;
         let duplicate_index = node.read("duplicate_index", Node::flag)? == Some(true);
         let calls = content
@@ -207,7 +207,7 @@ impl Message {
 }
 
 /// Reads the content of a message: `content` unchanged, or thoughts, then text, then calls.
-fn content(node: &Node<'_>) -> Result<Vec<Part>, Fault> {
+fn content(node: &Node<'_>) -> Result<Vec<Part>, YamlFault> {
     if let Some(content) = node.get("content") {
         let short = ["text", "thinking", "calls", "huge"];
         if let Some(other) = short.iter().find(|key| node.get(key).is_some()) {
@@ -227,13 +227,13 @@ fn content(node: &Node<'_>) -> Result<Vec<Part>, Fault> {
     Ok(parts)
 }
 
-fn huge(node: &Node<'_>) -> Result<Part, Fault> {
+fn huge(node: &Node<'_>) -> Result<Part, YamlFault> {
     node.number(MOST_HUGE).map(Part::Huge)
 }
 
 impl Part {
     /// Reads an entry of `content`, which has one key.
-    fn read(node: &Node<'_>) -> Result<Self, Fault> {
+    fn read(node: &Node<'_>) -> Result<Self, YamlFault> {
         node.keys(&["text", "thinking", "call", "hold", "huge"])?;
         let pair = node.pair();
         let (key, value) = pair.ok_or_else(|| node.wrong("an entry of `content` has one key"))?;
@@ -246,7 +246,7 @@ impl Part {
         }
     }
 
-    fn call(node: &Node<'_>) -> Result<Self, Fault> {
+    fn call(node: &Node<'_>) -> Result<Self, YamlFault> {
         node.keys(&["name", "input", "id"])?;
         let name = node.read("name", Node::text)?;
         let input = node.read("input", |node| match node.value() {
@@ -274,7 +274,7 @@ impl Usage {
         }
     }
 
-    fn read(node: &Node<'_>) -> Result<Self, Fault> {
+    fn read(node: &Node<'_>) -> Result<Self, YamlFault> {
         node.keys(&["input", "output", "cache_read", "cache_write"])?;
         let tokens = |key| {
             let tokens = node.read(key, |node| node.number(MOST_TOKENS))?;
@@ -290,7 +290,7 @@ impl Usage {
 }
 
 impl Stop {
-    fn read(node: &Node<'_>) -> Result<Self, Fault> {
+    fn read(node: &Node<'_>) -> Result<Self, YamlFault> {
         let word = node.text()?;
         let found = STOPS.iter().find(|(known, _)| *known == word);
         found.map(|(_, stop)| *stop).ok_or_else(|| {
@@ -301,7 +301,7 @@ impl Stop {
 }
 
 impl Flow {
-    fn read(node: &Node<'_>) -> Result<Self, Fault> {
+    fn read(node: &Node<'_>) -> Result<Self, YamlFault> {
         let pace = node.read("pace_ms", |node| node.number(MOST_PAUSE))?;
         let given: Vec<&str> = FAULTS
             .into_iter()
@@ -323,7 +323,7 @@ impl Flow {
 }
 
 /// Reads `NAME`, which waits before the first event, or `{name, before}`.
-fn hold(node: &Node<'_>) -> Result<(usize, String), Fault> {
+fn hold(node: &Node<'_>) -> Result<(usize, String), YamlFault> {
     if node.value().is_string() {
         return Ok((0, node.text()?));
     }
@@ -334,7 +334,7 @@ fn hold(node: &Node<'_>) -> Result<(usize, String), Fault> {
     Ok((before.unwrap_or_default(), name))
 }
 
-fn fault(key: &str, node: &Node<'_>) -> Result<(usize, StreamFault), Fault> {
+fn fault(key: &str, node: &Node<'_>) -> Result<(usize, StreamFault), YamlFault> {
     let fault = match key {
         "cut_after" => StreamFault::Cut,
         "reset_after" => StreamFault::Reset,

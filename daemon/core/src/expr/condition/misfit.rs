@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{Comparison, Condition, Op, Operand, Test};
-use crate::expr::fault::{Fault, Severity};
+use crate::expr::fault::{Severity, TemplateFault};
 use crate::expr::value::{Kind, equal};
 use crate::yaml::push_segment;
 
@@ -20,7 +20,10 @@ pub(crate) struct Known<'v> {
 
 impl Condition {
     /// Returns warnings about comparisons with the same result in every run.
-    pub(crate) fn misfits<'v>(&self, known: &dyn Fn(&str) -> Option<Known<'v>>) -> Vec<Fault> {
+    pub(crate) fn misfits<'v>(
+        &self,
+        known: &dyn Fn(&str) -> Option<Known<'v>>,
+    ) -> Vec<TemplateFault> {
         let mut faults = Vec::new();
         collect(&self.0, &mut String::new(), known, &mut faults);
         faults
@@ -31,7 +34,7 @@ fn collect<'v>(
     test: &Test,
     at: &mut String,
     known: &dyn Fn(&str) -> Option<Known<'v>>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Vec<TemplateFault>,
 ) {
     let length = at.len();
     match test {
@@ -57,7 +60,7 @@ fn collect<'v>(
             if let Some(known) = known(path.text())
                 && let Some(misfit) = op.misfit(&known)
             {
-                faults.push(Fault {
+                faults.push(TemplateFault {
                     at: at.clone(),
                     message: format!("{} is {misfit}", path.text()),
                     severity: Severity::Warning,

@@ -56,7 +56,7 @@ fn a_call_over_midnight_is_settled_where_it_was_held() {
     let refused = shortfall(book.hold_in("b", "0.7", &after));
     assert_eq!(
         refused.lacking,
-        Lacking::Meter(MeterId("month/2026-11".to_owned()))
+        LimitId::Meter(MeterId("month/2026-11".to_owned()))
     );
     assert!(refused.wait, "only a hold stands in the way");
     book.hold_in("b", "0.6", &after).unwrap();
@@ -112,9 +112,11 @@ fn a_settlement_crosses_four_fifths_of_a_meter_once() {
     let mut crossed = Vec::new();
     for money in ["0.7", "0.0999", "0.0001", "0.1"] {
         book.hold_in("a", "0.05", &meters).unwrap();
-        let marks = Marks::of(&Sheet::new(&book.0), &id("a"));
+        let marks = LimitSnapshot::of(&Transaction::new(&book.0), &id("a"));
         book.settle("a", money).unwrap();
-        let told = marks.notices(&Sheet::new(&book.0), usd(money)).into_iter();
+        let told = marks
+            .notices(&Transaction::new(&book.0), usd(money))
+            .into_iter();
         crossed.extend(told.filter_map(|notice| match notice {
             Notice::Crossing(crossing) => Some(crossing.to_string()),
             Notice::Overrun(_) => None,

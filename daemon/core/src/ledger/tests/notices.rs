@@ -5,9 +5,9 @@ use super::*;
 impl Book {
     /// Settles the open call of `name` and returns the texts of its notices.
     fn told(&mut self, name: &str, money: &str) -> Vec<String> {
-        let marks = Marks::of(&Sheet::new(&self.0), &id(name));
+        let marks = LimitSnapshot::of(&Transaction::new(&self.0), &id(name));
         self.settle(name, money).unwrap();
-        let notices = marks.notices(&Sheet::new(&self.0), usd(money));
+        let notices = marks.notices(&Transaction::new(&self.0), usd(money));
         notices.iter().map(Notice::to_string).collect()
     }
 }

@@ -203,7 +203,7 @@ impl Frames {
         let mut ledger = Ledger::default();
         ledger.enter(self.base.clone());
         for (at, operation) in &self.operations[..cut] {
-            let mut sheet = Sheet::new(&ledger);
+            let mut sheet = Transaction::new(&ledger);
             sheet.perform(at, operation).unwrap();
             let rows = sheet.into_rows();
             ledger.enter(rows);
@@ -286,7 +286,7 @@ impl Trial {
         let Some((at, operation)) = self.choose() else {
             return;
         };
-        let mut sheet = Sheet::new(&self.ledger);
+        let mut sheet = Transaction::new(&self.ledger);
         match sheet.perform(&at, &operation) {
             Ok(()) => {
                 let rows = sheet.into_rows();
@@ -323,7 +323,7 @@ impl Trial {
 
     /// Returns true if the operation would be granted if every open hold settled at nothing.
     fn fits_without_holds(&self, at: &AccountId, operation: &Operation) -> bool {
-        let mut sheet = Sheet::new(&self.ledger);
+        let mut sheet = Transaction::new(&self.ledger);
         for (id, account) in self.ledger.accounts() {
             if let Some(hold) = &account.hold {
                 let nothing = Operation::Settle {

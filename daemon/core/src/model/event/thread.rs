@@ -12,7 +12,7 @@ use crate::id::{ItemRef, RunId};
 use crate::ledger::Usage;
 use crate::model::attempt::Effect;
 use crate::model::failure::Failure;
-use crate::model::thread::{Class, Limits, Part};
+use crate::model::thread::{Class, MessagePart, ThreadLimits};
 
 /// What the thread is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct ThreadStarted {
     pub api: String,
     /// What its turns may use.
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: ThreadLimits,
     /// The ended thread whose conversation it continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation_of: Option<RunId>,
@@ -284,5 +284,5 @@ pub struct ToolCallStart {
     pub child: Option<RunId>,
     /// Parts of the message that no earlier call brought along, up to this call; none once there is a message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<Arc<Part>>,
+    pub parts: Vec<Arc<MessagePart>>,
 }

@@ -30,7 +30,7 @@ use crate::model::round::Round;
 
 /// What a graph run has done, and where it stands.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct State {
+pub struct GraphState {
     /// Where it stands.
     #[serde(default, skip_serializing_if = "At::is_new")]
     pub at: At,
@@ -72,7 +72,7 @@ pub enum At {
         /// The node attempted next; none if the last one is done.
         next: Option<Name>,
         /// What an earlier attempt at that node left, by an earlier run of the chain or by the step that ended this one.
-        left: Option<Left>,
+        left: Option<UnfinishedWork>,
         /// Hooks being asked.
         round: Option<Round>,
     },
@@ -189,7 +189,7 @@ pub struct Due {
 
 /// What an attempt at a node left that did not succeed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Left {
+pub struct UnfinishedWork {
     /// Items; those that succeeded are not repeated.
     pub items: Option<Items>,
     /// The child run that carried out its action.
@@ -207,7 +207,7 @@ pub struct Unrepaired {
     /// The node.
     pub node: Name,
     /// What it left.
-    pub left: Left,
+    pub left: UnfinishedWork,
 }
 
 /// The last step that was completed.
@@ -351,7 +351,7 @@ impl At {
     }
 
     /// What is left of the node in hand, should the run end here.
-    pub(crate) fn left(&self) -> Left {
+    pub(crate) fn left(&self) -> UnfinishedWork {
         let unknown = match self {
             Self::Between { left, .. } => left.as_ref().is_some_and(|left| left.unknown),
             Self::Step(Step { work, .. }) => {
@@ -361,7 +361,7 @@ impl At {
             Self::Failed { step, failure, .. } => failure.unknown && step.items().is_none(),
             Self::New | Self::Backoff { .. } | Self::Ending { .. } => false,
         };
-        Left {
+        UnfinishedWork {
             items: self.items().cloned(),
             child: self.child().cloned(),
             unknown,
@@ -369,7 +369,7 @@ impl At {
     }
 }
 
-impl Left {
+impl UnfinishedWork {
     /// What is not known of it, of the node of that name, whose `action` was cut off, if there is one.
     fn unknown_at(&self, node: &str, action: Option<&Attempt>) -> Vec<Unknown> {
         let whole = Unknown {
@@ -435,7 +435,7 @@ impl Step {
     }
 }
 
-impl State {
+impl GraphState {
     /// Where the walk stands, or stood before its end.
     pub fn stood(&self) -> &At {
         match &self.at {
@@ -525,7 +525,7 @@ impl State {
 
     /// What a run takes over that continues one which ended in this state: the state without its place, and what was left of
     /// the node at which it ended.
-    pub fn inherited(&self) -> (Self, Left) {
+    pub fn inherited(&self) -> (Self, UnfinishedWork) {
         let left = self.stood().left().reopened();
         let state = Self {
             at: At::New,

@@ -342,7 +342,7 @@ fn continuation_takes_over_state() {
         ],
     );
     let (inherited, left) = run.inherited().unwrap();
-    assert_eq!(left, Left::default());
+    assert_eq!(left, UnfinishedWork::default());
     assert_eq!(
         inherited.vars.to_value(),
         json!({"inputs": {}, "_retries": {"n": 1}, "a": 1})

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::event::RunResumed;
-use crate::model::thread::{At, Before, Limits as Most, State, Used};
+use crate::model::thread::{At, NextTurn, ThreadLimits as Most, ThreadState, Used};
 
 /// A suspended thread that used 3 turns, 90 tokens and 5000 ms, of which it may use 10, 1000 and 9000 unless `limit` says otherwise,
 /// and is suspended with `code` if there is one.
@@ -18,15 +18,15 @@ fn suspended_at(code: Option<&str>, limit: impl FnOnce(&mut Most)) -> Run {
         Timestamp::default(),
         spec(RunKind::Thread),
     );
-    run.work = Work::Thread(State {
-        at: At::Before(Box::new(Before::turn(4))),
+    run.work = Work::Thread(ThreadState {
+        at: At::Before(Box::new(NextTurn::turn(4))),
         used: Used {
             turns: 3,
             tokens: 90,
             active_ms: 5000,
         },
         limits,
-        ..State::default()
+        ..ThreadState::default()
     });
     let reason = code.map_or(SuspendReason::User, |_| SuspendReason::Limit);
     run.life = Life::Suspended(Arc::new(Suspension {

@@ -1,7 +1,7 @@
 //! What a run is to do, as it is stored and shown.
 
 use super::*;
-use crate::model::graph::{Items, State};
+use crate::model::graph::{GraphState, Items};
 
 fn stored(task: Task) -> Value {
     let mut spec = Spec::clone(&spec(RunKind::Tool));
@@ -27,10 +27,10 @@ fn start_from() -> StartFrom {
     Arc::make_mut(&mut items.running).insert(1, attempt);
     StartFrom {
         node: "n".into(),
-        state: State::default(),
-        left: Some(Left {
+        state: GraphState::default(),
+        left: Some(UnfinishedWork {
             items: Some(items),
-            ..Left::default()
+            ..UnfinishedWork::default()
         }),
         then: None,
         extent: Extent::Rest,

@@ -4,10 +4,10 @@
 //! again; calls of tools that had not ended are not: the model learns of it. What was counted against the model (reminders, equal calls)
 //! begins anew, for somebody asked it to continue.
 
-use super::{At, Before, Repeated, State, Turn};
+use super::{At, NextTurn, Repeated, ThreadState, Turn};
 use crate::conversation::Stop;
 
-impl State {
+impl ThreadState {
     /// What of it another thread begins with.
     pub(crate) fn carried(self) -> Self {
         let at = match self.at {
@@ -41,8 +41,8 @@ impl State {
 }
 
 /// The turn, as if no try of it had failed.
-fn again(before: Before) -> At {
-    At::Before(Box::new(Before {
+fn again(before: NextTurn) -> At {
+    At::Before(Box::new(NextTurn {
         retries: 0,
         due: None,
         ..before
@@ -56,7 +56,7 @@ impl Turn {
     }
 }
 
-impl State {
+impl ThreadState {
     /// Whether it has a conversation to continue.
     pub fn has_begun(&self) -> bool {
         self.head.is_some()

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{At, State};
+use super::{At, ThreadState};
 use crate::model::limits::{Raisable, Raised};
 
 /// The limits in force of a thread: those it began with, and those that it got when it was resumed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct ThreadLimits {
     /// Most turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
@@ -41,7 +41,7 @@ pub struct Reached {
     pub max: u64,
 }
 
-impl Limits {
+impl ThreadLimits {
     /// One of them.
     pub(crate) fn get(&self, limit: Raisable) -> Option<u64> {
         match limit {
@@ -76,7 +76,7 @@ impl Used {
     }
 }
 
-impl State {
+impl ThreadState {
     /// The first limit that leaves nothing for another turn.
     pub fn limit_reached(&self) -> Option<Reached> {
         Raisable::ALL.into_iter().find_map(|limit| {

@@ -21,14 +21,14 @@ pub struct Recent {
     text: String,
     /// What its last calls of tools came to, the newest last.
     #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
-    results: VecDeque<Told>,
+    results: VecDeque<ToolOutput>,
     /// Why its last failed calls of the model failed, the newest last.
     #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
     failures: VecDeque<Failed>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Told {
+struct ToolOutput {
     tool: String,
     output: String,
     is_error: bool,
@@ -55,7 +55,7 @@ impl Recent {
 
     /// The model received what a call of `tool` came to.
     pub(crate) fn answer(&mut self, tool: &str, output: &str, is_error: bool) {
-        let told = Told {
+        let told = ToolOutput {
             tool: tool.to_owned(),
             output: beginning(output, MOST_RESULT),
             is_error,

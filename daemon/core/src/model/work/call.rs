@@ -10,9 +10,9 @@ use crate::model::attempt::{Attempt, Slot};
 use crate::model::event::{Event, StepStarted, ToolCancelled, ToolCompleted, ToolEvent};
 use crate::model::life::Outcome;
 use crate::model::spec::Spec;
-use crate::model::tool::State;
+use crate::model::tool::ToolState;
 
-impl State {
+impl ToolState {
     /// The only transition of the call; it may end wherever it stands.
     pub(super) fn apply(&mut self, event: &ToolEvent) {
         match event {
@@ -26,7 +26,7 @@ impl State {
     }
 }
 
-impl WorkState for State {
+impl WorkState for ToolState {
     fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_> {
         Box::new(self.attempt().into_iter())
     }

@@ -6,9 +6,11 @@ use crate::clock::Timestamp;
 use crate::model::attempt::{Attempt, AttemptId, Slot};
 use crate::model::event::{ItemCompleted, ItemStarted};
 use crate::model::failure::Failure;
-use crate::model::graph::{At, ItemResult, Items, State, StepStatus, StepWork, SuppressedError};
+use crate::model::graph::{
+    At, GraphState, ItemResult, Items, StepStatus, StepWork, SuppressedError,
+};
 
-impl State {
+impl GraphState {
     /// The items of the step that starts: those an earlier attempt left, if there are as many, with the failed ones open again.
     pub(super) fn open_items(&mut self, step: u32, count: u32) -> Items {
         let earlier = self.at.items().filter(|items| items.count() == count);

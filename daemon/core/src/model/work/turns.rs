@@ -18,7 +18,8 @@ use crate::model::limits::Raised;
 use crate::model::spec::Spec;
 use crate::model::suspension::Suspension;
 use crate::model::thread::{
-    Answered, At, Before, CallAt, Class, Context, Failed, Limits, State, Told, ToolCall, Turn,
+    Answered, At, CallAt, Class, Context, DeliveredText, Failed, NextTurn, ThreadLimits,
+    ThreadState, ToolCall, Turn,
 };
 
 impl Turn {
@@ -88,7 +89,7 @@ impl Turn {
     }
 }
 
-impl WorkState for State {
+impl WorkState for ThreadState {
     fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_> {
         let calls = self.turn().into_iter().flat_map(|turn| &turn.calls);
         Box::new(calls.filter_map(ToolCall::attempt))
@@ -147,7 +148,7 @@ impl WorkState for State {
             turn.since = at;
         }
         if let At::Failed(failed) = &self.at {
-            let next = Before {
+            let next = NextTurn {
                 retries: 0,
                 ..failed.next.clone()
             };
@@ -156,12 +157,12 @@ impl WorkState for State {
     }
 }
 
-impl State {
+impl ThreadState {
     /// Where a thread of `spec` begins.
     pub(super) fn create(spec: &Spec) -> Self {
         Self {
             at: At::Composing,
-            limits: Limits {
+            limits: ThreadLimits {
                 turns: spec.limits.turns,
                 tokens: spec.limits.tokens,
                 duration_ms: spec.limits.duration_ms,
@@ -245,7 +246,7 @@ impl State {
         }
         (self.root, self.head) = (Some(composed.head), Some(composed.head));
         self.context.new_bytes = composed.bytes;
-        self.at = At::Before(Box::new(Before::turn(1)));
+        self.at = At::Before(Box::new(NextTurn::turn(1)));
         true
     }
 
@@ -253,7 +254,7 @@ impl State {
         let At::Failed(failed) = &mut self.at else {
             return false;
         };
-        let next = Before {
+        let next = NextTurn {
             due: Some(due),
             ..failed.next.clone()
         };
@@ -283,7 +284,7 @@ impl State {
                 }
                 self.context.add(text.len());
                 let text = text.to_owned();
-                before.texts.push(Told { source, text });
+                before.texts.push(DeliveredText { source, text });
                 true
             }
             At::Calling(_) | At::Acting(_) | At::Failed(_) => false,
@@ -377,7 +378,7 @@ impl State {
         if !turn.calls.iter().all(is_over) {
             return false;
         }
-        let next = Before::turn(turn.number + 1);
+        let next = NextTurn::turn(turn.number + 1);
         self.is_cut_short = turn.is_unfinished();
         self.unfinished = turn.is_unfinished().then(|| self.whole_text(turn).into());
         for call in &turn.calls {

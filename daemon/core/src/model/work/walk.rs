@@ -15,7 +15,7 @@ use crate::model::event::{
     StepCompleted, StepFailed, StepStarted, StepWaiting,
 };
 use crate::model::graph::{
-    At, Due, FailedAttempt, Idle, LastStep, State, Step, StepWork, SuppressedError, Unrepaired,
+    At, Due, FailedAttempt, GraphState, Idle, LastStep, Step, StepWork, SuppressedError, Unrepaired,
 };
 use crate::model::life::Outcome;
 use crate::model::limits::Raised;
@@ -23,7 +23,7 @@ use crate::model::round::Round;
 use crate::model::spec::Spec;
 use crate::model::suspension::Suspension;
 
-impl WorkState for State {
+impl WorkState for GraphState {
     fn held(&self) -> usize {
         let failed = self
             .unrepaired
@@ -172,7 +172,7 @@ impl WorkState for State {
     }
 }
 
-impl State {
+impl GraphState {
     /// The state of a run that has just been accepted.
     pub fn create(spec: &Spec) -> Self {
         let mut state = match spec.start_from() {
@@ -408,7 +408,7 @@ impl State {
     }
 }
 
-impl State {
+impl GraphState {
     /// Keeps of the step `number` what failed of it, whole or in some of its items, so that it can be repaired; and takes back what
     /// failed of its node before.
     fn note_failure(&mut self, spec: &Spec, number: u32, node: &str, whole: bool) {

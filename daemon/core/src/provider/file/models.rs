@@ -6,7 +6,7 @@ use super::Reader;
 use crate::conversation::{Reseed, TokenSize};
 use crate::declared::{self, At, Key, Keys};
 use crate::money::{Price, Usd};
-use crate::provider::model::{LEAST_OUTPUT, Model, Part, Profile, Reasoning};
+use crate::provider::model::{LEAST_OUTPUT, Model, ModelSettings, Profile, Reasoning};
 use crate::provider::protocol::Api;
 use crate::provider::usage::{Prices, Tier};
 
@@ -194,13 +194,13 @@ impl<'d> Reader<'d> {
         Some(model)
     }
 
-    fn part(&mut self, at: &At<'d>) -> Part {
+    fn part(&mut self, at: &At<'d>) -> ModelSettings {
         let reseeds = [("text", Reseed::Text), ("pairs", Reseed::Pairs)];
         let reseed = at.given("reseed");
         let reseed = reseed.and_then(|_| self.word(at, "reseed", &reseeds));
         let prices_at = at.given("prices");
         let reasoning = at.given("reasoning");
-        Part {
+        ModelSettings {
             window: self.whole(at, "window", 1),
             max_input: self.whole(at, "max_input", 1),
             max_output: self.whole(at, "max_output", 1),

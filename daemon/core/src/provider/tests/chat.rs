@@ -6,15 +6,15 @@ use super::*;
 use crate::conversation::{
     Block, Conversation, Digest, Message, Raw, Root, Source, Stop, Tool, ToolMode,
 };
-use crate::provider::stream::{Arguments, Fault, Signal};
+use crate::provider::stream::{Arguments, Fault, StreamSignal};
 
 /// A model of this API with some quirks.
 fn chat(quirks: &str) -> ResolvedModel {
     let keys = format!("api: openai_chat\npath: /v1/chat/completions\nquirks: {{{quirks}}}");
     let providers = BTreeMap::from([("p".to_owned(), provider("p", &keys))]);
-    let asked = Asked {
+    let asked = ModelRequest {
         model: Some("m"),
-        ..Asked::default()
+        ..ModelRequest::default()
     };
     resolve(&asked, &agent(&json!({})), &providers, &|_, _| true)
         .unwrap()
@@ -32,7 +32,7 @@ fn body(chunks: &[Value]) -> String {
 }
 
 /// Decodes chunks followed by `[DONE]`.
-fn signals(chunks: &[Value], quirks: &str) -> Vec<Signal> {
+fn signals(chunks: &[Value], quirks: &str) -> Vec<StreamSignal> {
     decode([(body(chunks) + DONE).as_bytes()], &chat(quirks))
 }
 
@@ -101,12 +101,13 @@ fn a_message_is_assembled() {
             ],
         })
     );
-    let at = |wanted: &dyn Fn(&Signal) -> bool| signals.iter().position(wanted).unwrap();
+    let at = |wanted: &dyn Fn(&StreamSignal) -> bool| signals.iter().position(wanted).unwrap();
     let told = at(
-        &|signal| matches!(signal, Signal::Block(part) if matches!(part.block, Block::Text { .. })),
+        &|signal| matches!(signal, StreamSignal::Block(part) if matches!(part.block, Block::Text { .. })),
     );
-    let first = at(&|signal| matches!(signal, Signal::CallReady(call) if call.id == "a"));
-    let second = at(&|signal| matches!(signal, Signal::CallBegun { name, .. } if name == "list"));
+    let first = at(&|signal| matches!(signal, StreamSignal::CallReady(call) if call.id == "a"));
+    let second =
+        at(&|signal| matches!(signal, StreamSignal::CallBegun { name, .. } if name == "list"));
     assert!(
         told < first && first < second,
         "a call is ready as soon as the next begins"
@@ -176,7 +177,7 @@ fn an_end_needs_a_reason_and_the_end_of_the_body() {
         Stop::End,
         "a clean end of the body is an end"
     );
-    let unmarked = |signals: &[Signal]| {
+    let unmarked = |signals: &[StreamSignal]| {
         let fault = fault(signals);
         matches!(fault, Fault::Malformed(what) if what.contains("`quirks: {end: lenient}`"))
     };
@@ -453,7 +454,7 @@ fn call_is_emitted_early_only_if_complete() {
         let signals = signals(chunks, "end: lenient");
         let end = signals
             .iter()
-            .position(|signal| matches!(signal, Signal::Text { .. }));
+            .position(|signal| matches!(signal, StreamSignal::Text { .. }));
         ready(&signals[..end.unwrap()])
             .map(|call| call.id.clone())
             .collect()

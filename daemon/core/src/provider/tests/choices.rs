@@ -26,7 +26,11 @@ fn config() -> Value {
     })
 }
 
-fn try_resolve(asked: &Asked<'_>, config: &Value, secrets: &[&str]) -> Result<String, String> {
+fn try_resolve(
+    asked: &ModelRequest<'_>,
+    config: &Value,
+    secrets: &[&str],
+) -> Result<String, String> {
     let resolved = resolve(asked, &agent(config), &providers(), &|_, name| {
         secrets.contains(&name)
     });
@@ -90,10 +94,10 @@ fn name_resolves_to_model() {
             ),
         ),
     ] {
-        let asked = Asked {
+        let asked = ModelRequest {
             model,
             provider: hint,
-            ..Asked::default()
+            ..ModelRequest::default()
         };
         let found = try_resolve(&asked, &config(), secrets);
         match (&found, expected) {
@@ -110,9 +114,9 @@ fn the_default_provider_settles_a_tie_and_prices_can_be_given() {
     config["provider"] = json!({"default": "two"});
     config["prices"] = json!({"two/dear": [{"input": "1", "output": "2"}]});
     for (model, expected) in [("both", "two/both"), ("dear", "two/dear")] {
-        let asked = Asked {
+        let asked = ModelRequest {
             model: Some(model),
-            ..Asked::default()
+            ..ModelRequest::default()
         };
         assert_eq!(
             try_resolve(&asked, &config, &["ONE", "TWO"]).unwrap(),
@@ -130,9 +134,9 @@ fn call_takes_precedence_over_directive() {
         fallback: Some("two/both".to_owned()),
         ..Wish::default()
     };
-    let asked = Asked {
+    let asked = ModelRequest {
         wish: Some(&wish),
-        ..Asked::default()
+        ..ModelRequest::default()
     };
     assert_eq!(
         try_resolve(&asked, &config(), &["ONE", "TWO"]).unwrap(),
@@ -142,7 +146,7 @@ fn call_takes_precedence_over_directive() {
         try_resolve(&asked, &config(), &["TWO"]).unwrap(),
         "two/both!"
     );
-    let called = Asked {
+    let called = ModelRequest {
         model: Some("one/both"),
         ..asked
     };
@@ -155,14 +159,14 @@ fn call_takes_precedence_over_directive() {
 }
 
 fn fitted(model: &str, wish: &Wish) -> Result<ResolvedModel, Unresolved> {
-    let asked = Asked {
+    let asked = ModelRequest {
         model: Some(model),
         wish: Some(wish),
         tools: ToolUse {
             start: Some(CallStart::Message),
             max_parallel: Some(99),
         },
-        ..Asked::default()
+        ..ModelRequest::default()
     };
     resolve(&asked, &agent(&config()), &providers(), &|_, _| true).map(|(model, _)| model)
 }
@@ -175,9 +179,9 @@ fn provider_file_uses_secrets_of_its_owner_only() {
     ] {
         let (one, _) = Provider::parse(&file("one", ""), &id("one"), owner).unwrap();
         let providers = BTreeMap::from([("one".to_owned(), one)]);
-        let asked = Asked {
+        let asked = ModelRequest {
             model: Some("m"),
-            ..Asked::default()
+            ..ModelRequest::default()
         };
         let agent = agent(&json!({}));
         let has_one_of = |those: Owner| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::provider::stream::{Arguments, Fault, Signal};
+use crate::provider::stream::{Arguments, Fault, StreamSignal};
 
 /// Types of values. Each value contains a marker by which it is found again.
 const KINDS: [&str; 6] = ["missing", "null", "number", "text", "list", "object"];
@@ -170,7 +170,7 @@ fn put(event: &mut Value, pointer: &str, value: Option<Value>) {
     }
 }
 
-fn read(events: &[Value], model: &ResolvedModel) -> Vec<Signal> {
+fn read(events: &[Value], model: &ResolvedModel) -> Vec<StreamSignal> {
     let body = events.iter().map(|event| format!("data: {event}\n\n"));
     let done = match model.api {
         Api::Anthropic => "",
@@ -179,9 +179,9 @@ fn read(events: &[Value], model: &ResolvedModel) -> Vec<Signal> {
     decode([(body.collect::<String>() + done).as_bytes()], model)
 }
 
-fn outcome(signals: &[Signal], usual: &[Signal]) -> &'static str {
+fn outcome(signals: &[StreamSignal], usual: &[StreamSignal]) -> &'static str {
     let last = signals.last().unwrap();
-    if let Signal::Broken(fault) = last {
+    if let StreamSignal::Broken(fault) = last {
         let is_told = matches!(fault, Fault::Api(_));
         return if is_told { "error" } else { "refused" };
     }
@@ -237,9 +237,9 @@ fn check(table: &str, events: &[Value], model: &ResolvedModel) {
 fn field_of_other_type_is_accepted_or_refused() {
     let keys = "api: openai_chat\npath: /v1/chat/completions";
     let providers = BTreeMap::from([("p".to_owned(), provider("p", keys))]);
-    let asked = Asked {
+    let asked = ModelRequest {
         model: Some("m"),
-        ..Asked::default()
+        ..ModelRequest::default()
     };
     let chosen = resolve(&asked, &agent(&json!({})), &providers, &|_, _| true);
     check(CHAT, &chat(), &chosen.unwrap().0);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::conversation::{Block, Stop};
 use crate::provider::api_error::ApiError;
-use crate::provider::stream::{Arguments, Fault, Signal};
+use crate::provider::stream::{Arguments, Fault, StreamSignal};
 
 /// A model whose messages end as `end` describes.
 fn ends_like(end: EndMark) -> ResolvedModel {
@@ -22,7 +22,7 @@ fn body(events: &[Value]) -> String {
     events.iter().map(event).collect()
 }
 
-fn signals(events: &[Value]) -> Vec<Signal> {
+fn signals(events: &[Value]) -> Vec<StreamSignal> {
     decode([body(events).as_bytes()], &model())
 }
 
@@ -106,17 +106,19 @@ fn a_message_is_read_part_by_part() {
     let shown: Vec<String> = signals
         .iter()
         .map(|signal| match signal {
-            Signal::Begun { model } => format!("begun {model}"),
-            Signal::Text { position, text } => format!("text {position} {text}"),
-            Signal::Thinking { position, text } => format!("thinking {position} {text}"),
-            Signal::Block(part) => format!("block {} {}", part.position, part.raw),
-            Signal::CallBegun { position, name } => format!("call {position} {name}"),
-            Signal::CallArgs { position, text } => format!("args {position} {text}"),
-            Signal::CallReady(call) => format!("ready {} {} {}", call.position, call.id, call.raw),
-            Signal::Usage(tokens) => format!("usage {} {}", tokens.prompt(), tokens.output),
-            Signal::Stopped(stop) => format!("stopped {stop:?}"),
-            Signal::Ended(ended) => format!("ended {}", ended.blocks.len()),
-            Signal::Broken(fault) => format!("broken {fault}"),
+            StreamSignal::Begun { model } => format!("begun {model}"),
+            StreamSignal::Text { position, text } => format!("text {position} {text}"),
+            StreamSignal::Thinking { position, text } => format!("thinking {position} {text}"),
+            StreamSignal::Block(part) => format!("block {} {}", part.position, part.raw),
+            StreamSignal::CallBegun { position, name } => format!("call {position} {name}"),
+            StreamSignal::CallArgs { position, text } => format!("args {position} {text}"),
+            StreamSignal::CallReady(call) => {
+                format!("ready {} {} {}", call.position, call.id, call.raw)
+            }
+            StreamSignal::Usage(tokens) => format!("usage {} {}", tokens.prompt(), tokens.output),
+            StreamSignal::Stopped(stop) => format!("stopped {stop:?}"),
+            StreamSignal::Ended(ended) => format!("ended {}", ended.blocks.len()),
+            StreamSignal::Broken(fault) => format!("broken {fault}"),
         })
         .collect();
     assert_eq!(
@@ -311,7 +313,7 @@ fn arguments_are_an_object_or_an_error() {
     assert!(
         early
             .iter()
-            .any(|signal| matches!(signal, Signal::CallReady(_)))
+            .any(|signal| matches!(signal, StreamSignal::CallReady(_)))
     );
     // Some providers send all arguments at once.
     let whole = block(
@@ -668,6 +670,6 @@ fn provider_error_hides_secrets() {
     );
     let ends = signals
         .iter()
-        .filter(|signal| matches!(signal, Signal::Broken(_) | Signal::Ended(_)));
+        .filter(|signal| matches!(signal, StreamSignal::Broken(_) | StreamSignal::Ended(_)));
     assert_eq!(ends.count(), 1);
 }

@@ -125,22 +125,22 @@ fn call_size_fits_limits() {
     let mut model = model();
     model.prices = Prices::new(vec![tier(None, ["1", "0.1", "1.25", "5"])]).unwrap();
     model.max_output = 4000;
-    let fresh = Ahead {
+    let fresh = CallContext {
         new_bytes: 2500,
-        ..Ahead::default()
+        ..CallContext::default()
     };
     let size = model.size(&fresh).unwrap();
     // 1100 tokens at the most expensive input price, 4000 of output.
     assert_eq!((size.input, size.max_output), (1000, 4000));
     assert_eq!(size.hold, usd("0.021375"));
-    let later = Ahead {
+    let later = CallContext {
         reported: 70,
         ..fresh
     };
     assert_eq!(model.size(&later).unwrap().input, 1070);
 
     let tokens = |left| {
-        model.size(&Ahead {
+        model.size(&CallContext {
             tokens_left: Some(left),
             ..fresh
         })
@@ -156,7 +156,7 @@ fn call_size_fits_limits() {
     );
 
     let money = |left: &str| {
-        model.size(&Ahead {
+        model.size(&CallContext {
             money_left: Some(usd(left)),
             ..fresh
         })
@@ -175,7 +175,7 @@ fn call_size_fits_limits() {
     // A directive with a smaller limit gets a smaller answer.
     model.max_output = 10;
     assert_eq!(model.size(&fresh).unwrap().max_output, 10);
-    let endless = Ahead {
+    let endless = CallContext {
         reported: u64::MAX,
         ..fresh
     };

@@ -1,7 +1,7 @@
 //! Effects of commits on accounts.
 
 use super::*;
-use crate::ledger::{CallNo, Lacking, Misuse, Shortfall, Usage};
+use crate::ledger::{CallNo, LimitId, Misuse, Shortfall, Usage};
 use crate::model::event::{BudgetHeld, BudgetRaised, BudgetSettled};
 use crate::model::{Because, ChildTerms, Funding};
 use crate::money::Usd;
@@ -67,13 +67,13 @@ fn child_is_created_only_with_its_share() {
     let refused = state.commit(3, changes).unwrap_err();
     let lacking = Shortfall {
         asked: usd("0.6"),
-        lacking: Lacking::Account(account("a")),
+        lacking: LimitId::Account(account("a")),
         limit: usd("1"),
         used: usd("0.6"),
         wait: false,
     };
     assert_eq!((refused.change, refused.run), (1, id("c")));
-    assert_eq!(refused.why, Why::Budget(Denied::Short(lacking)));
+    assert_eq!(refused.why, RefusalReason::Budget(Denied::Short(lacking)));
     assert_eq!(state.run(&id("a")).unwrap().seq, before, "all or nothing");
     assert!(state.run(&id("c")).is_none());
     // The share is free as soon as the child has ended, even within one commit.
@@ -97,7 +97,10 @@ fn conflicting_drafts_do_not_both_commit() {
     assert!(state.check(&other, &ROOM).is_ok());
     let _applied = state.apply(one, rows);
     let refused = state.check(&other, &ROOM).unwrap_err();
-    assert!(matches!(refused.why, Why::Budget(Denied::Short(_))));
+    assert!(matches!(
+        refused.why,
+        RefusalReason::Budget(Denied::Short(_))
+    ));
 }
 
 #[test]
@@ -129,18 +132,18 @@ fn tree_limits_live_runs() {
     let _applied = state.commit(2, changes).unwrap();
     let full = |refused: Refused| (refused.change, refused.why);
     let refused = state.commit(3, vec![cancel("a"), below("e", "a")]);
-    assert_eq!(full(refused.unwrap_err()), (1, Why::TreeFull(4)));
+    assert_eq!(full(refused.unwrap_err()), (1, RefusalReason::TreeFull(4)));
     // Another tree is unaffected, and so is the chain of an ended run.
     let _applied = state.commit(4, vec![open("z", None, None)]).unwrap();
     let _applied = state.commit(5, vec![kill("b")]).unwrap();
     assert!(state.ledger().account(&account("b")).unwrap().ended);
     let _applied = state.commit(6, vec![below("e", "d")]).unwrap();
     let refused = state.commit(7, vec![below("f", "a")]);
-    assert_eq!(full(refused.unwrap_err()), (0, Why::TreeFull(4)));
+    assert_eq!(full(refused.unwrap_err()), (0, RefusalReason::TreeFull(4)));
     let _applied = state.commit(8, vec![kill("e"), kill("d")]).unwrap();
     let changes = vec![below("f", "a"), below("g", "a"), below("h", "a")];
     let refused = state.commit(9, changes);
-    assert_eq!(full(refused.unwrap_err()), (2, Why::TreeFull(4)));
+    assert_eq!(full(refused.unwrap_err()), (2, RefusalReason::TreeFull(4)));
     // An ended tree leaves no count.
     let changes = vec![kill("c"), kill("a")];
     let _applied = state.commit(10, changes).unwrap();
@@ -167,7 +170,10 @@ fn parent_limits_tree_for_threads() {
     let thread = |run: &str| opened(run, RunKind::Thread, None);
     let _applied = state.commit(2, vec![thread("b")]).unwrap();
     let refused = state.commit(3, vec![thread("c")]).unwrap_err();
-    assert_eq!((refused.change, &refused.why), (0, &Why::ThreadsFull(2)));
+    assert_eq!(
+        (refused.change, &refused.why),
+        (0, &RefusalReason::ThreadsFull(2))
+    );
     assert!(
         refused
             .to_string()
@@ -182,7 +188,7 @@ fn parent_limits_tree_for_threads() {
     let _applied = state.commit(4, graphs).unwrap();
     let refused = state.commit(5, vec![opened("f", RunKind::Graph, None)]);
     let refused = refused.unwrap_err();
-    assert_eq!(refused.why, Why::TreeFull(4));
+    assert_eq!(refused.why, RefusalReason::TreeFull(4));
     assert!(
         refused.to_string().contains("`limits.tree_runs`"),
         "{refused}"
@@ -196,7 +202,10 @@ fn parent_limits_tree_for_threads() {
     let _applied = state.commit(1, root).unwrap();
     let four = ["b", "c", "d", "e"].map(thread).to_vec();
     let refused = state.commit(2, four).unwrap_err();
-    assert_eq!((refused.change, refused.why), (3, Why::TreeFull(4)));
+    assert_eq!(
+        (refused.change, refused.why),
+        (3, RefusalReason::TreeFull(4))
+    );
 }
 
 fn hold(run: &str, call: u32, amount: &str) -> Change {
@@ -240,7 +249,10 @@ fn a_call_is_held_once_and_settled_once() {
         (kill("a"), "ended with an open call"),
     ] {
         let refused = state.commit(3, vec![change]).unwrap_err();
-        assert!(matches!(refused.why, Why::Illegal(_)), "{why}: {refused:?}");
+        assert!(
+            matches!(refused.why, RefusalReason::Illegal(_)),
+            "{why}: {refused:?}"
+        );
     }
     let changes = vec![settle("a", 1, "0.25", "0.1"), suspend("a")];
     let _applied = state.commit(4, changes).unwrap();
@@ -251,14 +263,20 @@ fn a_call_is_held_once_and_settled_once() {
         (hold("a", 3, "0.25"), Denied::Misuse(Misuse::CallNumber)),
     ] {
         let refused = state.commit(6, vec![change]).unwrap_err();
-        assert_eq!(refused.why, Why::Budget(why));
+        assert_eq!(refused.why, RefusalReason::Budget(why));
     }
     let refused = state.commit(7, vec![settle("a", 1, "0.25", "0.1")]);
-    assert!(matches!(refused.unwrap_err().why, Why::Illegal(_)));
+    assert!(matches!(
+        refused.unwrap_err().why,
+        RefusalReason::Illegal(_)
+    ));
     assert_eq!(used(&state, "a"), usd("0.1"), "nothing of that has counted");
     let _applied = state.commit(8, vec![kill("a")]).unwrap();
     let refused = state.commit(9, vec![hold("a", 2, "0.25")]);
-    assert!(matches!(refused.unwrap_err().why, Why::Illegal(_)));
+    assert!(matches!(
+        refused.unwrap_err().why,
+        RefusalReason::Illegal(_)
+    ));
     assert_eq!(state.recount(), Ok(()));
 }
 
@@ -267,7 +285,7 @@ fn cancelled_run_holds_no_call() {
     let mut state = root();
     let _applied = state.commit(2, vec![cancel("a")]).unwrap();
     let refused = state.commit(3, vec![hold("a", 1, "0.25")]).unwrap_err();
-    assert!(matches!(refused.why, Why::Illegal(_)));
+    assert!(matches!(refused.why, RefusalReason::Illegal(_)));
 }
 
 #[test]
@@ -290,10 +308,13 @@ fn a_limit_is_raised_while_the_run_lives() {
     let mut state = root();
     let _applied = state.commit(2, vec![raise("a", "2")]).unwrap();
     let refused = state.commit(3, vec![raise("a", "1.5")]).unwrap_err();
-    assert_eq!(refused.why, Why::Budget(Denied::Misuse(Misuse::NotARaise)));
+    assert_eq!(
+        refused.why,
+        RefusalReason::Budget(Denied::Misuse(Misuse::NotARaise))
+    );
     let _applied = state.commit(4, vec![kill("a")]).unwrap();
     let refused = state.commit(5, vec![raise("a", "3")]).unwrap_err();
-    assert!(matches!(refused.why, Why::Illegal(_)));
+    assert!(matches!(refused.why, RefusalReason::Illegal(_)));
 }
 
 #[test]
@@ -309,7 +330,10 @@ fn a_chain_keeps_its_account() {
     let closed = Account::clone(state.closed(&account("a")).unwrap());
     let adopts = funded("c", "a", None, Funding::Adopt);
     let refused = state.commit(6, vec![adopts]).unwrap_err();
-    assert_eq!(refused.why, Why::Budget(Denied::Misuse(Misuse::NoAccount)));
+    assert_eq!(
+        refused.why,
+        RefusalReason::Budget(Denied::Misuse(Misuse::NoAccount))
+    );
     let reopens = Funding::Reopen {
         closed: Box::new(closed),
         limit: Some(usd("1.5")),

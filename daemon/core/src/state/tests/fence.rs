@@ -51,8 +51,11 @@ fn state() -> State {
 /// Returns the run whose kill refuses `change`, if one does.
 fn stopped_by(state: &mut State, change: Change) -> Option<RunId> {
     let refused = state.commit(9, vec![change]).err()?;
-    assert!(matches!(refused.why, Why::Stopping(_)), "{refused:?}");
-    if let Why::Stopping(killed) = refused.why {
+    assert!(
+        matches!(refused.why, RefusalReason::Stopping(_)),
+        "{refused:?}"
+    );
+    if let RefusalReason::Stopping(killed) = refused.why {
         Some(killed)
     } else {
         None

@@ -78,11 +78,11 @@ fn spawn_limit_is_enforced() {
     let both = [item(1, 1, "c"), item(2, 1, "d")].concat();
     let refused = state.commit(3, both).unwrap_err();
     assert_eq!((refused.change, refused.run), (3, id("d")));
-    assert_eq!(refused.why, Why::SpawnsUsedUp(2));
+    assert_eq!(refused.why, RefusalReason::SpawnsUsedUp(2));
     assert!(state.run(&id("c")).is_none(), "all or nothing");
     let _applied = state.commit(4, item(1, 1, "c")).unwrap();
     let refused = state.commit(5, item(2, 1, "d")).unwrap_err();
-    assert_eq!(refused.why, Why::SpawnsUsedUp(2));
+    assert_eq!(refused.why, RefusalReason::SpawnsUsedUp(2));
     // A retry of a call is not a new start.
     let _applied = state.commit(6, item(0, 2, "e")).unwrap();
     assert_eq!(state.run(&id("a")).unwrap().spawn_count, 2);
@@ -91,7 +91,7 @@ fn spawn_limit_is_enforced() {
 #[test]
 fn spawn_limit_zero_allows_none_and_missing_allows_any() {
     let refused = at_items(Some(0)).commit(2, item(0, 1, "b")).unwrap_err();
-    assert_eq!(refused.why, Why::SpawnsUsedUp(0));
+    assert_eq!(refused.why, RefusalReason::SpawnsUsedUp(0));
     let all = [item(0, 1, "b"), item(1, 1, "c"), item(2, 1, "d")].concat();
     assert!(at_items(None).commit(2, all).is_ok());
 }
@@ -120,25 +120,28 @@ fn live_child_limit_is_enforced() {
     let _applied = state.commit(1, first).unwrap();
     let three = vec![below_a("b"), below_a("c"), below_a("d")];
     let refused = state.commit(2, three).unwrap_err();
-    assert_eq!((refused.change, refused.why), (2, Why::TooManyChildren(2)));
+    assert_eq!(
+        (refused.change, refused.why),
+        (2, RefusalReason::TooManyChildren(2))
+    );
     let _applied = state.commit(3, vec![below_a("b"), below_a("c")]).unwrap();
     let _applied = state.commit(4, vec![start("b"), suspend("b")]).unwrap();
     let refused = state.commit(5, vec![below_a("d")]).unwrap_err();
     assert_eq!(
         refused.why,
-        Why::TooManyChildren(2),
+        RefusalReason::TooManyChildren(2),
         "one that is suspended is not over"
     );
     // Runs that end in the same commit still count, but no longer in the next one.
     let refused = state.commit(6, vec![kill("b"), below_a("d")]).unwrap_err();
-    assert_eq!(refused.why, Why::TooManyChildren(2));
+    assert_eq!(refused.why, RefusalReason::TooManyChildren(2));
     let _applied = state.commit(7, vec![kill("b")]).unwrap();
     let _applied = state.commit(8, vec![below_a("d")]).unwrap();
     let _gone = state.evict(&id("b"));
     let refused = state.commit(9, vec![below_a("e")]).unwrap_err();
     assert_eq!(
         refused.why,
-        Why::TooManyChildren(2),
+        RefusalReason::TooManyChildren(2),
         "an end is counted once"
     );
     let others = Spec {

@@ -118,7 +118,7 @@ fn interrupted_call_is_charged_at_known_cost() {
             let hold = stage.run().open_call.unwrap().amount;
             let request = stage.run().thread().unwrap().turn().unwrap().input;
             let because = if stopped {
-                stage.hear(Heard::Stopped(received));
+                stage.hear(ModelSignal::Stopped(received));
                 stage.others(CancelRequested {
                     cause: "me".to_owned(),
                 });
@@ -157,8 +157,8 @@ fn refused_call_is_free_and_unanswered_call_costs_hold() {
     assert_eq!(settled(&stage), (hold, true, Because::Crash));
 }
 
-fn failed(charge: Charge, received: Received) -> Heard {
-    Heard::Failed(Box::new(CallFailure {
+fn failed(charge: Charge, received: Received) -> ModelSignal {
+    ModelSignal::Failed(Box::new(CallFailure {
         failure: Failure::permanent("overloaded_error", "too many"),
         class: Class::Transient,
         charge,

@@ -17,7 +17,7 @@ fn asking(calls: &[(&str, &str)]) -> Stage {
     stage
 }
 
-fn said(calls: &[(&str, &str)]) -> Vec<Heard> {
+fn said(calls: &[(&str, &str)]) -> Vec<ModelSignal> {
     let calls: Vec<(&str, &str, Value)> = (1..)
         .zip(calls)
         .map(|(number, (id, item))| (*id, "rye_execute", execute(item, number)))

@@ -4,7 +4,7 @@ use super::stage::{Met, ended, execute, result};
 use super::*;
 use crate::model::ThreadEvent;
 use crate::model::event::{CognitionIn, RunKilled};
-use crate::model::thread::{Class, Limits};
+use crate::model::thread::{Class, ThreadLimits};
 use crate::model::{KillReceipt, Raised, Task, ThreadSource, Unraised, Work};
 use crate::provider::failure::Charge;
 
@@ -22,7 +22,7 @@ fn continued(old: &Stage, message: Option<&str>) -> Stage {
 }
 
 /// A thread that begins with `carried`, which is what `old` left.
-fn begun_with(old: &Stage, carried: State) -> Stage {
+fn begun_with(old: &Stage, carried: ThreadState) -> Stage {
     let mut stage = Stage::new(Arc::clone(&old.terms), |spec| {
         spec.continuation_of = Some(old.run().id.clone());
         spec.task = Task::Thread(ThreadSource {
@@ -57,8 +57,8 @@ fn told(stage: &Stage) -> Vec<(Source, String)> {
     told.collect()
 }
 
-fn failed(class: Class) -> Heard {
-    Heard::Failed(Box::new(CallFailure {
+fn failed(class: Class) -> ModelSignal {
+    ModelSignal::Failed(Box::new(CallFailure {
         failure: Failure::permanent("invalid_request_error", "no"),
         class,
         charge: Charge::Nothing,
@@ -275,11 +275,11 @@ fn thread_ended_at_limit_continues_with_higher_limit_only() {
     let Work::Thread(state) = &mut run.work else {
         panic!("it is a thread");
     };
-    state.limits = Limits {
+    state.limits = ThreadLimits {
         turns: Some(1),
-        ..Limits::default()
+        ..ThreadLimits::default()
     };
-    state.at = At::Before(Box::new(crate::model::thread::Before::turn(2)));
+    state.at = At::Before(Box::new(crate::model::thread::NextTurn::turn(2)));
     let raise = |turns| Raised {
         max_turns: turns,
         ..Raised::default()

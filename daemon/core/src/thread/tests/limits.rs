@@ -18,7 +18,7 @@ fn under(change: impl FnOnce(&mut Contract), limit: impl FnOnce(&mut Spec)) -> S
 }
 
 /// The one call of a turn.
-fn call(id: &str, item: &str, number: u32) -> Vec<Heard> {
+fn call(id: &str, item: &str, number: u32) -> Vec<ModelSignal> {
     says("", &[(id, "rye_execute", execute(item, number))])
 }
 
@@ -227,7 +227,7 @@ fn only_the_time_in_turns_counts() {
     assert_eq!(stage.play(), Met::Model);
     assert_eq!(left(&stage), 60_060, "nothing had begun");
     stage.pass(10_000);
-    stage.say(vec![Heard::Failed(Box::new(CallFailure {
+    stage.say(vec![ModelSignal::Failed(Box::new(CallFailure {
         failure: Failure::permanent("overloaded_error", "busy"),
         class: Class::Transient,
         charge: Charge::Nothing,
@@ -258,7 +258,7 @@ fn a_model_that_is_cut_at_the_end_of_the_time_is_not_called_again() {
     let mut stage = for_a_minute();
     stage.play();
     stage.pass(MINUTE);
-    stage.say(vec![Heard::Failed(Box::new(CallFailure {
+    stage.say(vec![ModelSignal::Failed(Box::new(CallFailure {
         failure: Failure::permanent("timeout", "cut"),
         class: Class::Interrupted,
         charge: Charge::Known,

@@ -19,8 +19,8 @@ fn stage(permissions: &str, outputs: &str) -> Stage {
     Stage::new(terms(&directive(permissions, outputs)), |_| {})
 }
 
-fn failed(class: Class, charge: Charge, pause_ms: u64) -> Heard {
-    Heard::Failed(Box::new(CallFailure {
+fn failed(class: Class, charge: Charge, pause_ms: u64) -> ModelSignal {
+    ModelSignal::Failed(Box::new(CallFailure {
         failure: Failure::permanent("overloaded_error", "too many"),
         class,
         charge,
@@ -44,7 +44,7 @@ fn error_code(stage: &Stage) -> &str {
 }
 
 /// A text, and a call of each of two tools.
-fn two_calls() -> Vec<Heard> {
+fn two_calls() -> Vec<ModelSignal> {
     let calls = [
         ("c1", "rye_execute", execute("t/a", 1)),
         ("c2", "rye_execute", execute("t/b", 2)),
@@ -597,7 +597,7 @@ fn odd_answer_warns_and_missing_usage_is_estimated() {
         let mut stage = stage(ALL, "");
         stage.play();
         let mut heard = says("Done.", &[]);
-        if let Some(Heard::Complete { ended, .. }) = heard.last_mut() {
+        if let Some(ModelSignal::Complete { ended, .. }) = heard.last_mut() {
             ended.warnings.push("odd".to_owned());
             ended.usage = ended.usage.filter(|_| has_usage);
         }
@@ -757,7 +757,7 @@ fn unavailable_model_suspends_thread() {
         match stage.machine.next(stage.now) {
             Move::Note(events) => stage.log.extend(events),
             Move::Query(_, query) => {
-                assert_eq!(*query, Query::Funds);
+                assert_eq!(*query, ThreadQuery::Funds);
                 break;
             }
             other @ (Move::Call(..) | Move::Wait(..) | Move::Suspended(_) | Move::End(_)) => {
@@ -766,7 +766,9 @@ fn unavailable_model_suspends_thread() {
         }
     }
     let missing = Failure::permanent("model_unusable", "there is no key");
-    let events = stage.machine.answered(stage.now, Answer::Unusable(missing));
+    let events = stage
+        .machine
+        .answered(stage.now, ThreadAnswer::Unusable(missing));
     stage.log.extend(events);
     assert_eq!(stage.play(), Met::Rests);
     let why = stage.run().suspension().unwrap();

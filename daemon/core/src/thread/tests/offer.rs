@@ -21,12 +21,12 @@ fn tool(id: &str, is_named: bool) -> ItemTool {
 }
 
 /// What is offered of `tools` with so much room.
-fn offered(tools: Vec<ItemTool>, most_tokens: u64, layers: &[Layer]) -> Offer {
+fn offered(tools: Vec<ItemTool>, most_tokens: u64, layers: &[Layer]) -> ToolOffer {
     offered_to(&directive("", ""), tools, most_tokens, layers)
 }
 
 /// The same of the directive `text`.
-fn offered_to(text: &str, tools: Vec<ItemTool>, most_tokens: u64, layers: &[Layer]) -> Offer {
+fn offered_to(text: &str, tools: Vec<ItemTool>, most_tokens: u64, layers: &[Layer]) -> ToolOffer {
     let id = ItemId::new("t/d").unwrap();
     let (parsed, _) = directive::parse(text, &id).unwrap();
     let item = ItemRef::parse("directive:t/d", crate::id::ItemKind::Directive).unwrap();
@@ -39,7 +39,7 @@ fn offered_to(text: &str, tools: Vec<ItemTool>, most_tokens: u64, layers: &[Laye
     offer(&effective, layers, &items).unwrap()
 }
 
-fn names(offer: &Offer) -> Vec<&str> {
+fn names(offer: &ToolOffer) -> Vec<&str> {
     let names = offer.tools.iter().map(|offered| &*offered.tool.name);
     let ours = ["read_artifact", "rye_execute", "rye_fetch", "rye_sign"];
     names.filter(|name| !ours.contains(name)).collect()

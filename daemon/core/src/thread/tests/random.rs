@@ -52,7 +52,7 @@ impl Dice {
 }
 
 /// What a model says in a turn, after it was shown `artifacts`.
-fn message(dice: &mut Dice, turn: u32, artifacts: &[Digest]) -> Vec<Heard> {
+fn message(dice: &mut Dice, turn: u32, artifacts: &[Digest]) -> Vec<ModelSignal> {
     if dice.below(8) == 0 {
         return says("", &[("r", "directive_return", json!({"words": turn}))]);
     }
@@ -85,10 +85,10 @@ fn message(dice: &mut Dice, turn: u32, artifacts: &[Digest]) -> Vec<Heard> {
     says(if dice.below(2) == 0 { "Thinking." } else { "" }, &calls)
 }
 
-fn broken(dice: &mut Dice) -> Heard {
+fn broken(dice: &mut Dice) -> ModelSignal {
     let class = [Class::Transient, Class::RateLimited, Class::Quota][dice.place(3)];
     let charge = [Charge::Nothing, Charge::Hold, Charge::Known][dice.place(3)];
-    Heard::Failed(Box::new(CallFailure {
+    ModelSignal::Failed(Box::new(CallFailure {
         failure: Failure::permanent("overloaded_error", "too many"),
         class,
         charge,
@@ -117,7 +117,7 @@ fn random_runs_never_repeat_calls_and_match_replay() {
 
 /// Lets one thread live: how it ended.
 fn live(mut stage: Stage, dice: &mut Dice, seed: u64) -> Status {
-    let mut speech: std::collections::VecDeque<Heard> = std::collections::VecDeque::new();
+    let mut speech: std::collections::VecDeque<ModelSignal> = std::collections::VecDeque::new();
     let mut speaks = false;
     for number in 0..MOST_HAPPENINGS {
         if dice.below(12) == 0 {

@@ -16,8 +16,8 @@ fn queued(text: &str) -> MessageQueued {
 }
 
 /// The call of the model fails, and is made again.
-fn failed() -> Heard {
-    Heard::Failed(Box::new(CallFailure {
+fn failed() -> ModelSignal {
+    ModelSignal::Failed(Box::new(CallFailure {
         failure: Failure::permanent("overloaded_error", "too many"),
         class: Class::Transient,
         charge: Charge::Nothing,

@@ -152,9 +152,9 @@ impl Stage {
         })
     }
 
-    fn answer(&mut self, query: Query) -> Answer {
+    fn answer(&mut self, query: ThreadQuery) -> ThreadAnswer {
         match query {
-            Query::Compose => {
+            ThreadQuery::Compose => {
                 let root = self.terms.contract.root(None);
                 let message = Message::text(Source::Directive, "Do it.");
                 let entry = Entry::root(root.clone(), vec![message.clone()]);
@@ -162,7 +162,7 @@ impl Stage {
                 let begun = Conversation::begin(head, root, vec![message]).unwrap();
                 let bytes = begun.bytes();
                 self.conversation = Some(begun);
-                Answer::Composed(Box::new(Composed {
+                ThreadAnswer::Composed(Box::new(Composed {
                     system: None,
                     message: "Do it.".to_owned(),
                     head,
@@ -170,13 +170,13 @@ impl Stage {
                     warnings: Vec::new(),
                 }))
             }
-            Query::Funds => {
+            ThreadQuery::Funds => {
                 let settled =
                     |event: &&Event| matches!(event, Event::Run(RunEvent::BudgetSettled(_)));
                 let calls = u32::try_from(self.log.iter().filter(settled).count()).unwrap();
-                Answer::Funds(Funds {
+                ThreadAnswer::Funds(Funds {
                     next: CallNo(calls + 1),
-                    left: self.money.map(|amount| Left {
+                    left: self.money.map(|amount| RemainingFunds {
                         amount,
                         account: self.run().spec.budget.account.clone(),
                         used: Usd::ZERO,
@@ -186,35 +186,35 @@ impl Stage {
                     meters: Vec::new(),
                 })
             }
-            Query::Keep(entry) => {
+            ThreadQuery::Keep(entry) => {
                 let head = Digest::of(&entry.encode().text);
                 let conversation = self.conversation.as_mut().unwrap();
                 if conversation.head != head {
                     assert_eq!(entry.prev.as_ref(), Some(&conversation.head));
                     conversation.push(head, entry.turn, entry.messages).unwrap();
                 }
-                Answer::Kept(head)
+                ThreadAnswer::Kept(head)
             }
-            Query::Reseed => {
+            ThreadQuery::Reseed => {
                 let conversation = self.conversation.take().unwrap();
                 let turns = conversation.turn;
                 let entry = conversation.reseeded(self.terms.contract.model.reseed);
                 let (root, bytes) = (Digest::of(&entry.encode().text), entry.bytes());
                 let begun = Conversation::begin(root, entry.root.unwrap(), entry.messages);
                 self.conversation = Some(begun.unwrap());
-                Answer::Reseeded(Reseeded { root, bytes, turns })
+                ThreadAnswer::Reseeded(Reseeded { root, bytes, turns })
             }
-            Query::Read(position, reading) => {
+            ThreadQuery::Read(position, reading) => {
                 let text = self.kept.get(&reading.artifact);
                 let gone = || Failure::permanent("data_loss", "it is gone");
                 let part = text.map(|text| reading.part_of(text));
-                Answer::Read(position, part.ok_or_else(gone))
+                ThreadAnswer::Read(position, part.ok_or_else(gone))
             }
         }
     }
 
     /// The model says this.
-    pub(super) fn hear(&mut self, heard: Heard) {
+    pub(super) fn hear(&mut self, heard: ModelSignal) {
         let events = self.machine.heard(self.now, Slot::Main, heard);
         self.log.extend(events);
     }
@@ -228,7 +228,7 @@ impl Stage {
     }
 
     /// The model says a whole message and is done.
-    pub(super) fn say(&mut self, heard: Vec<Heard>) {
+    pub(super) fn say(&mut self, heard: Vec<ModelSignal>) {
         for heard in heard {
             self.hear(heard);
         }
@@ -336,14 +336,14 @@ pub(super) fn result(value: Value) -> CallOutcome {
 }
 
 /// What is heard of a message: a text, then calls of tools by their ids, names and inputs.
-pub(super) fn says(text: &str, calls: &[(&str, &str, Value)]) -> Vec<Heard> {
+pub(super) fn says(text: &str, calls: &[(&str, &str, Value)]) -> Vec<ModelSignal> {
     let mut blocks = Vec::new();
     let mut heard = Vec::new();
     if !text.is_empty() {
         let block = Block::Text {
             text: text.to_owned(),
         };
-        heard.push(Heard::Part(StreamPart {
+        heard.push(ModelSignal::Part(StreamPart {
             position: 0,
             block: block.clone(),
             raw: json!({"type": "text", "text": text}).to_string(),
@@ -366,7 +366,7 @@ pub(super) fn says(text: &str, calls: &[(&str, &str, Value)]) -> Vec<Heard> {
             raw: json!({"type": "tool_use", "id": id, "name": name, "input": input}).to_string(),
         };
         blocks.push(call.block());
-        heard.push(Heard::Call(call));
+        heard.push(ModelSignal::Call(call));
     }
     let stop = if calls.is_empty() {
         Stop::End
@@ -378,8 +378,8 @@ pub(super) fn says(text: &str, calls: &[(&str, &str, Value)]) -> Vec<Heard> {
 }
 
 /// The end of a message.
-pub(super) fn ended(blocks: Vec<Block>, stop: Stop) -> Heard {
-    Heard::Complete {
+pub(super) fn ended(blocks: Vec<Block>, stop: Stop) -> ModelSignal {
+    ModelSignal::Complete {
         ended: Box::new(Ended {
             blocks,
             raw: None,

@@ -176,11 +176,11 @@ fn continued_run_has_its_own_limit() {
 #[test]
 fn single_step_runs_one_node_and_names_next() {
     let vars = Object::from_iter([("x".into(), json!(9)), ("inputs".into(), json!({"n": 1}))]);
-    let before = State {
+    let before = GraphState {
         vars: vars.into(),
-        ..State::default()
+        ..GraphState::default()
     };
-    let progress = (before, Left::default());
+    let progress = (before, UnfinishedWork::default());
     let config = TWO.replace(
         "b: {action: {item_id: rye/core/echo}, next: c}",
         "b: {action: {item_id: rye/core/echo, params: {fail: x}}, on_error: c, next: a}",
@@ -230,11 +230,11 @@ fn a_single_step_retries_and_has_no_limit() {
   nodes:
     a: {action: {item_id: rye/core/echo, params: {fail: x, n: '${state._retries.a}', below: 1}}, retry: 1, next: a}
 ";
-    let before = State {
+    let before = GraphState {
         steps: 5,
-        ..State::default()
+        ..GraphState::default()
     };
-    let progress = (before, Left::default());
+    let progress = (before, UnfinishedWork::default());
     let mut stage = Stage::of(config, seeded("a", progress, Extent::OneNode));
     stage.play();
     assert_eq!(stage.path(), "a:ok");

@@ -103,19 +103,19 @@ fn move_ends_after_large_assignments() {
 
 /// A clock on which each reading takes so many nanoseconds.
 #[derive(Debug)]
-struct Reading {
+struct SteppingClock {
     costs: u64,
     done: AtomicU64,
 }
 
-impl Reading {
+impl SteppingClock {
     fn costs(costs: u64) -> Arc<Self> {
         let done = AtomicU64::new(0);
         Arc::new(Self { costs, done })
     }
 }
 
-impl Clock for Reading {
+impl Clock for SteppingClock {
     fn now(&self) -> Timestamp {
         Timestamp::default()
     }
@@ -148,7 +148,7 @@ fn slow_pure_steps_are_committed_early() {
     };
     let walker = Stage::of(&format!("\n  {gates}"), run(json!({}), None)).walker;
     assert_eq!(handed_out(walker.clone()), NOTE_STEPS);
-    let few = handed_out(walker.paced(Reading::costs(1_000_000)));
+    let few = handed_out(walker.paced(SteppingClock::costs(1_000_000)));
     assert!((1..8).contains(&few), "{few}");
 }
 
@@ -160,7 +160,7 @@ fn items_of_large_state_are_light_after_a_fast_one() {
         at: Timestamp::default(),
         up: Uptime::default(),
     };
-    let begun = |clock: Arc<Reading>| {
+    let begun = |clock: Arc<SteppingClock>| {
         let inputs = json!({"items": ["x", "y"], "text": "x".repeat(2_000_000)});
         let mut walker = Stage::of(each, run(inputs, None)).walker.paced(clock);
         assert!(walker.is_heavy(None), "nothing is known yet");
@@ -170,8 +170,8 @@ fn items_of_large_state_are_light_after_a_fast_one() {
             }
         }
     };
-    assert!(begun(Reading::costs(1_000_000)).0.is_heavy(None));
-    let (mut walker, call) = begun(Reading::costs(0));
+    assert!(begun(SteppingClock::costs(1_000_000)).0.is_heavy(None));
+    let (mut walker, call) = begun(SteppingClock::costs(0));
     assert!(!walker.is_heavy(None));
     let _announced = walker.start(now, &call, None, InputHashes::default());
     assert!(!walker.is_heavy(Some(&came_to(1))));

@@ -10,7 +10,7 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum RunPhase {
     /// Its first step is planned, and not committed.
     Planned,
     /// Its first step is committed, and not durable.
@@ -31,7 +31,7 @@ pub(super) enum Place {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Request {
+pub(super) enum CellRequest {
     Cancel,
     Kill,
     KillAtOnce,
@@ -46,53 +46,57 @@ pub(super) enum Request {
 }
 
 const KINDS: [Kind; 4] = [Kind::Graph, Kind::Foreach, Kind::Tool, Kind::Child];
-const PLACES: [Place; 11] = [
-    Place::Planned,
-    Place::Committed,
-    Place::Running,
-    Place::Ended,
-    Place::Backoff,
-    Place::Hooks,
-    Place::ChildRuns,
-    Place::ChildSuspended,
-    Place::Ending,
-    Place::Waiting,
-    Place::Asked,
+const PLACES: [RunPhase; 11] = [
+    RunPhase::Planned,
+    RunPhase::Committed,
+    RunPhase::Running,
+    RunPhase::Ended,
+    RunPhase::Backoff,
+    RunPhase::Hooks,
+    RunPhase::ChildRuns,
+    RunPhase::ChildSuspended,
+    RunPhase::Ending,
+    RunPhase::Waiting,
+    RunPhase::Asked,
 ];
-const REQUESTS: [Request; 9] = [
-    Request::Cancel,
-    Request::Kill,
-    Request::KillAtOnce,
-    Request::Suspend,
-    Request::Stop,
-    Request::Crash,
-    Request::DiskFull,
-    Request::Refused,
-    Request::SyncHangs,
+const REQUESTS: [CellRequest; 9] = [
+    CellRequest::Cancel,
+    CellRequest::Kill,
+    CellRequest::KillAtOnce,
+    CellRequest::Suspend,
+    CellRequest::Stop,
+    CellRequest::Crash,
+    CellRequest::DiskFull,
+    CellRequest::Refused,
+    CellRequest::SyncHangs,
 ];
 
 /// Reason why the cell is impossible, if it is.
-fn impossible(kind: Kind, place: Place, request: Request) -> Option<&'static str> {
+fn impossible(kind: Kind, place: RunPhase, request: CellRequest) -> Option<&'static str> {
     match (kind, place, request) {
         (
             Kind::Tool,
-            Place::Backoff
-            | Place::Hooks
-            | Place::ChildRuns
-            | Place::ChildSuspended
-            | Place::Ending
-            | Place::Waiting
-            | Place::Asked,
+            RunPhase::Backoff
+            | RunPhase::Hooks
+            | RunPhase::ChildRuns
+            | RunPhase::ChildSuspended
+            | RunPhase::Ending
+            | RunPhase::Waiting
+            | RunPhase::Asked,
             _,
         ) => Some("a tool run has one call, no hooks, no child runs and no nodes"),
-        (Kind::Foreach, Place::Waiting | Place::Asked, _) => {
+        (Kind::Foreach, RunPhase::Waiting | RunPhase::Asked, _) => {
             Some("a foreach node neither waits nor asks")
         }
-        (Kind::Tool, Place::Running | Place::Committed | Place::Ended, Request::Suspend) => {
-            Some("a tool run is suspended before its call or not at all")
+        (
+            Kind::Tool,
+            RunPhase::Running | RunPhase::Committed | RunPhase::Ended,
+            CellRequest::Suspend,
+        ) => Some("a tool run is suspended before its call or not at all"),
+        (_, RunPhase::Committed, CellRequest::SyncHangs) => {
+            Some("that place is one where the sync hangs")
         }
-        (_, Place::Committed, Request::SyncHangs) => Some("that place is one where the sync hangs"),
-        (_, Place::Committed, Request::Suspend) => {
+        (_, RunPhase::Committed, CellRequest::Suspend) => {
             Some("a suspension is answered when it is durable")
         }
         _ => None,
@@ -102,8 +106,8 @@ fn impossible(kind: Kind, place: Place, request: Request) -> Option<&'static str
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cell {
     pub(super) kind: Kind,
-    pub(super) place: Place,
-    pub(super) request: Request,
+    pub(super) place: RunPhase,
+    pub(super) request: CellRequest,
 }
 
 pub(super) fn cells() -> Vec<Cell> {

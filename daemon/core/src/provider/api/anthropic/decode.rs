@@ -12,8 +12,8 @@ use crate::provider::field::{self, Report, parsed, says};
 use crate::provider::half::{Halves, Piece};
 use crate::provider::quirks::EndMark;
 use crate::provider::stream::{
-    Calls, Came, Ended, Fault, MOST_POSITION, Meter, Part, Signal, UNNAMED, add_arguments,
-    arguments, malformed, reason, shaped,
+    BlockPart, Calls, Ended, Fault, MOST_POSITION, Meter, RawCall, StreamSignal, UNNAMED,
+    add_arguments, arguments, malformed, reason, shaped,
 };
 
 /// Type of an event that continues a block.
@@ -150,7 +150,7 @@ impl<'a> Delta<'a, String> {
     }
 }
 
-type Signals<'a> = &'a mut Vec<Signal>;
+type Signals<'a> = &'a mut Vec<StreamSignal>;
 
 impl Decoder {
     /// Creates a decoder for the answer to the call of turn `turn`.
@@ -314,18 +314,18 @@ impl Decoder {
             _ => (Kind::Other, String::new()),
         };
         match kind {
-            Kind::Text if !text.is_empty() => signals.push(Signal::Text {
+            Kind::Text if !text.is_empty() => signals.push(StreamSignal::Text {
                 position,
                 text: text.clone(),
             }),
-            Kind::Thinking if !text.is_empty() => signals.push(Signal::Thinking {
+            Kind::Thinking if !text.is_empty() => signals.push(StreamSignal::Thinking {
                 position,
                 text: text.clone(),
             }),
             Kind::Call => {
                 let shown = Some(name.as_str()).filter(|name| !name.is_empty());
                 let name = shown.unwrap_or(UNNAMED).to_owned();
-                signals.push(Signal::CallBegun { position, name });
+                signals.push(StreamSignal::CallBegun { position, name });
             }
             Kind::Text | Kind::Thinking | Kind::Other => {}
         }
@@ -374,9 +374,9 @@ impl Decoder {
         }
         if open.add(&text) && !text.is_empty() {
             signals.push(match of {
-                Kind::Text => Signal::Text { position, text },
-                Kind::Thinking => Signal::Thinking { position, text },
-                Kind::Call | Kind::Other => Signal::CallArgs { position, text },
+                Kind::Text => StreamSignal::Text { position, text },
+                Kind::Thinking => StreamSignal::Thinking { position, text },
+                Kind::Call | Kind::Other => StreamSignal::CallArgs { position, text },
             });
         }
         Ok(())
@@ -421,7 +421,7 @@ impl Decoder {
         let raw = Value::Object(first).to_string();
         if let Some(block) = block.clone() {
             let raw = raw.clone();
-            signals.push(Signal::Block(Part {
+            signals.push(StreamSignal::Block(BlockPart {
                 position,
                 block,
                 raw,
@@ -452,7 +452,7 @@ impl Decoder {
     }
 
     fn ready(&mut self, open: Open, object: Option<Object>, is_cut: bool, signals: Signals<'_>) {
-        let came = Came {
+        let came = RawCall {
             position: open.position,
             id: &open.id,
             name: &open.name,
@@ -473,7 +473,7 @@ impl Decoder {
             raw: call.raw.clone(),
         };
         self.done.insert(call.position, done);
-        signals.push(Signal::CallReady(call));
+        signals.push(StreamSignal::CallReady(call));
     }
 
     fn message_delta(
@@ -496,7 +496,7 @@ impl Decoder {
         }
         self.stop = Some(stop);
         self.settle(Some(stop), signals);
-        signals.push(Signal::Stopped(stop));
+        signals.push(StreamSignal::Stopped(stop));
         Ok(())
     }
 
@@ -527,7 +527,7 @@ impl Decoder {
             }
         }
         if is_new {
-            signals.push(Signal::Usage(*tokens));
+            signals.push(StreamSignal::Usage(*tokens));
         }
     }
 

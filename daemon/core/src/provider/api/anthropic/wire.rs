@@ -28,7 +28,7 @@ pub(crate) struct Wire {
     /// Role of the last message.
     last: Option<Side>,
     /// Positions of the blocks in `messages`.
-    blocks: Vec<Placed>,
+    blocks: Vec<BlockPosition>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ enum Side {
 
 /// Position of a block in the text of the messages.
 #[derive(Debug, Clone, Copy)]
-struct Placed {
+struct BlockPosition {
     side: Side,
     /// Offset of the block's closing brace.
     end: usize,
@@ -48,7 +48,7 @@ struct Placed {
 
 /// One block of content, as JSON text.
 #[derive(Debug)]
-struct Part {
+struct ContentBlock {
     /// A JSON object with at least one member.
     json: String,
     /// True if the block may carry a cache breakpoint.
@@ -104,7 +104,7 @@ impl Wire {
             });
             self.last = Some(side);
             self.messages.push_str(&part.json);
-            self.blocks.push(Placed {
+            self.blocks.push(BlockPosition {
                 side,
                 end: self.messages.len() - 1,
                 markable: part.markable,
@@ -170,7 +170,7 @@ impl Wire {
     /// Returns the offsets of the breakpoints: in an earlier block, and in the newest block of the user's role.
     fn marks(&self) -> [Option<usize>; 2] {
         let blocks = &self.blocks;
-        let is_newest = |block: &Placed| block.side == Side::User && block.markable;
+        let is_newest = |block: &BlockPosition| block.side == Side::User && block.markable;
         let Some(newest) = blocks.iter().rposition(is_newest) else {
             return [None; 2];
         };
@@ -197,7 +197,7 @@ fn marked(json: &str) -> String {
 
 /// Encodes blocks of another model. Reasoning is omitted, because only its own model accepts it. Blank texts are
 /// omitted too, because the vendor refuses them.
-fn neutral(blocks: &[Block]) -> Vec<Part> {
+fn neutral(blocks: &[Block]) -> Vec<ContentBlock> {
     let json = blocks.iter().filter_map(|block| match block {
         Block::Text { text } if text.trim().is_empty() => None,
         Block::Text { text } => Some(block_of_text(text)),
@@ -218,7 +218,7 @@ fn neutral(blocks: &[Block]) -> Vec<Part> {
             text(content)
         )),
     });
-    json.map(|json| Part {
+    json.map(|json| ContentBlock {
         json,
         markable: true,
     })
@@ -227,7 +227,7 @@ fn neutral(blocks: &[Block]) -> Vec<Part> {
 
 /// Returns the blocks of a received message, without the blocks that the vendor sends but does not accept: blank texts,
 /// and reasoning at the end. Returns `None` if the text is not a list of objects.
-fn received(raw: &Raw) -> Option<Vec<Part>> {
+fn received(raw: &Raw) -> Option<Vec<ContentBlock>> {
     #[derive(Deserialize)]
     struct Typed {
         r#type: String,
@@ -244,7 +244,7 @@ fn received(raw: &Raw) -> Option<Vec<Part>> {
         if typed.r#type == "text" && is_blank {
             continue;
         }
-        parts.push(Part {
+        parts.push(ContentBlock {
             json: block.get().to_owned(),
             markable: matches!(typed.r#type.as_str(), "text" | "tool_use"),
         });

@@ -11,7 +11,7 @@ use crate::provider::field;
 use crate::provider::half::{Halves, Piece};
 use crate::provider::quirks::{IndexRule, Quirks};
 use crate::provider::stream::{
-    Calls as Complete, Came, Fault, MOST_POSITION, Meter, Signal, add_arguments, malformed,
+    Calls as Complete, Fault, MOST_POSITION, Meter, RawCall, StreamSignal, add_arguments, malformed,
 };
 
 /// Position of the first call, after reasoning and text.
@@ -19,7 +19,7 @@ const FIRST_CALL: u32 = 2;
 
 /// Addition to a call.
 #[derive(Deserialize)]
-pub(super) struct Part {
+pub(super) struct CallDelta {
     index: Option<u64>,
     id: Option<String>,
     #[serde(default)]
@@ -32,7 +32,7 @@ struct Function {
     arguments: Option<String>,
 }
 
-impl Part {
+impl CallDelta {
     /// Decodes the addition from generic JSON.
     pub(super) fn of(part: &Value) -> Result<Self, Fault> {
         let Some(part) = field::object(part, "tool_calls")? else {
@@ -107,12 +107,12 @@ impl Calls {
     /// Adds a part. `exact` are its arguments, if they contain half surrogate pairs.
     pub(super) fn add(
         &mut self,
-        part: Part,
+        part: CallDelta,
         exact: Option<Piece>,
         meter: &mut Meter,
-        signals: &mut Vec<Signal>,
+        signals: &mut Vec<StreamSignal>,
     ) -> Result<(), Fault> {
-        let Part {
+        let CallDelta {
             index,
             id,
             function: Function { name, arguments },
@@ -143,11 +143,11 @@ impl Calls {
         }
         if call.name.is_empty() && !name.is_empty() {
             call.name.clone_from(&name);
-            signals.push(Signal::CallBegun { position, name });
+            signals.push(StreamSignal::CallBegun { position, name });
         }
         if !more.is_empty() && call.add(&more) {
             let text = more;
-            signals.push(Signal::CallArgs { position, text });
+            signals.push(StreamSignal::CallArgs { position, text });
         }
         Ok(())
     }
@@ -205,7 +205,11 @@ impl Calls {
     }
 
     /// Begins another call, and emits the preceding complete calls.
-    fn begin(&mut self, index: Option<u64>, signals: &mut Vec<Signal>) -> Result<usize, Fault> {
+    fn begin(
+        &mut self,
+        index: Option<u64>,
+        signals: &mut Vec<StreamSignal>,
+    ) -> Result<usize, Fault> {
         while let Some(call) = self.list.get_mut(self.ready) {
             if call.name.is_empty() || !call.is_whole() {
                 break;
@@ -222,7 +226,7 @@ impl Calls {
     }
 
     /// Emits all remaining calls after the answer ended for the reason `stop`.
-    pub(super) fn end(&mut self, stop: Stop, signals: &mut Vec<Signal>) -> Result<(), Fault> {
+    pub(super) fn end(&mut self, stop: Stop, signals: &mut Vec<StreamSignal>) -> Result<(), Fault> {
         while self.ready < self.list.len() {
             self.hand_out(self.ready, Some(stop), signals)?;
         }
@@ -234,7 +238,7 @@ impl Calls {
         &mut self,
         at: usize,
         stop: Option<Stop>,
-        signals: &mut Vec<Signal>,
+        signals: &mut Vec<StreamSignal>,
     ) -> Result<(), Fault> {
         let position = position(at)?;
         let is_cut = stop == Some(Stop::Length) && at == self.last;
@@ -243,7 +247,7 @@ impl Calls {
             call.add(&half);
         }
         let is_empty = call.arguments.trim().is_empty() && !call.is_too_large;
-        let came = Came {
+        let came = RawCall {
             position,
             id: &call.id,
             name: &call.name,
@@ -265,12 +269,12 @@ impl Calls {
         });
         if call.name.is_empty() {
             let name = ready.name.clone();
-            signals.push(Signal::CallBegun { position, name });
+            signals.push(StreamSignal::CallBegun { position, name });
         }
         let block = ready.block();
         call.made = Some(Made { block, raw });
         self.ready = at + 1;
-        signals.push(Signal::CallReady(ready));
+        signals.push(StreamSignal::CallReady(ready));
         Ok(())
     }
 

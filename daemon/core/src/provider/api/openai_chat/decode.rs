@@ -4,13 +4,15 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
-use super::calls::{Calls, Part as CallPart};
+use super::calls::{CallDelta as CallPart, Calls};
 use crate::conversation::{Block, Raw, Stop};
 use crate::provider::api_error::ApiError;
 use crate::provider::field::{self, Report, parsed, says};
 use crate::provider::half::{Halves, Piece};
 use crate::provider::quirks::{EndMark, Quirks};
-use crate::provider::stream::{Ended, Fault, Meter, Part, Signal, malformed, reason, shaped};
+use crate::provider::stream::{
+    BlockPart, Ended, Fault, Meter, StreamSignal, malformed, reason, shaped,
+};
 
 /// Data of the event that ends the stream.
 const DONE: &str = "[DONE]";
@@ -107,7 +109,7 @@ struct ExactFunction {
     arguments: Option<Piece>,
 }
 
-type Signals<'a> = &'a mut Vec<Signal>;
+type Signals<'a> = &'a mut Vec<StreamSignal>;
 
 impl Decoder {
     pub(crate) fn new(quirks: Quirks, turn: u32) -> Self {
@@ -265,7 +267,7 @@ impl Decoder {
         self.meter.weigh(text.len())?;
         if !text.is_empty() {
             self.join("content", &text);
-            signals.push(Signal::Text { position, text });
+            signals.push(StreamSignal::Text { position, text });
         }
         Ok(())
     }
@@ -286,7 +288,7 @@ impl Decoder {
         if !text.is_empty() {
             self.thinking.push_str(&text);
             let position = THINKING;
-            signals.push(Signal::Thinking { position, text });
+            signals.push(StreamSignal::Thinking { position, text });
         }
     }
 
@@ -415,7 +417,7 @@ impl Decoder {
     }
 
     /// Returns the non-empty parts that precede the calls.
-    fn parts(&self) -> Vec<Part> {
+    fn parts(&self) -> Vec<BlockPart> {
         let content = self.message.get("content").and_then(Value::as_str);
         let thinking = Block::Thinking {
             text: self.thinking.clone(),
@@ -429,7 +431,7 @@ impl Decoder {
                 Block::Text { text } | Block::Thinking { text } => !text.is_empty(),
                 Block::Call { .. } | Block::Result { .. } => false,
             })
-            .map(|(position, block)| Part {
+            .map(|(position, block)| BlockPart {
                 position,
                 raw: json!(block).to_string(),
                 block,
@@ -445,7 +447,7 @@ impl Decoder {
             self.text(half, signals)?;
         }
         if !std::mem::replace(&mut self.told, true) {
-            signals.extend(self.parts().into_iter().map(Signal::Block));
+            signals.extend(self.parts().into_iter().map(StreamSignal::Block));
         }
         Ok(())
     }
@@ -469,7 +471,7 @@ impl Decoder {
         self.tell(signals)?;
         self.calls.end(stop, signals)?;
         self.stop = Some(stop);
-        signals.push(Signal::Stopped(stop));
+        signals.push(StreamSignal::Stopped(stop));
         Ok(())
     }
 
@@ -504,7 +506,7 @@ impl Decoder {
             report.tokens.reasoning = reasoning.unwrap_or(0);
         }
         if prompt.is_some() || output.is_some() {
-            signals.push(Signal::Usage(report.tokens));
+            signals.push(StreamSignal::Usage(report.tokens));
         }
     }
 
