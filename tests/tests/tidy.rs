@@ -2,6 +2,7 @@
 
 mod named;
 mod rows;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
