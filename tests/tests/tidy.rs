@@ -14,6 +14,17 @@ use rye_tests::command::program;
 const MOST_LINES: usize = 600;
 
 #[test]
+fn no_crate_or_room_is_over_its_budget_of_lines() {
+    let counted = program("python3")
+        .args(["tests/scripts/lines", "--check"])
+        .current_dir(clone_root())
+        .output()
+        .expect("python3 starts");
+    let faults = String::from_utf8_lossy(&counted.stdout);
+    assert!(counted.status.success(), "{faults}");
+}
+
+#[test]
 fn rpc_reaches_runs_only_through_access() {
     let source = clone_root().join("daemon/src");
     for file in files_of(&source, "rpc") {
