@@ -13,7 +13,7 @@
 //! ```
 //!
 //! **Rules.** A chain has at most ten elements, each of them once. The executor of an element is in the same space or a
-//! lower one, which [`Library::resolve`] enforces. An executor may limit the versions of the element it runs, and may
+//! lower one, which [`Library::resolve`](rye_item::Library::resolve) enforces. An executor may limit the versions of the element it runs, and may
 //! require outputs of it. A key that nothing reads is refused with its line. The configuration that a tool requests is
 //! read with its chain. Parameters of callers are data: they are sent as JSON on stdin, or fill slots named in the text
 //! of the runtime. They are never read as templates. **Failure.** Each refusal names the item. If one file is at fault,

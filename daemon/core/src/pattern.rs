@@ -120,7 +120,7 @@ impl Pattern {
         })
     }
 
-    /// Whether it matches `facts`, whose texts are [`folded`].
+    /// Whether it matches `facts`, whose texts are `folded`.
     pub fn holds(&self, facts: &dyn Scope) -> bool {
         // What could not be compared does not match, and a person can do nothing about it.
         let mut notes = Vec::new();

@@ -15,7 +15,7 @@
 //! provider.
 //!
 //! **Failure.** All findings of a provider file are reported with line and column. A stream is hostile input: every
-//! part of it is bounded, and a violation ends in [`Signal::Broken`](stream::Signal::Broken), never in a panic.
+//! part of it is bounded, and a violation ends in [`StreamSignal::Broken`](stream::StreamSignal::Broken), never in a panic.
 
 mod api_error;
 mod half;
