@@ -5,20 +5,18 @@ use std::fmt;
 use crate::expr::Severity;
 use crate::yaml;
 
-/// Something a person should know about a graph file.
+/// An error or a warning about a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is, for programs: `unknown_key`, `unknown_node`, `not_supported` …
+    /// Word for programs, such as `unknown_key`, `unknown_node` or `not_supported`.
     pub code: &'static str,
-    /// What it is, for people.
     pub message: String,
-    /// The node it concerns.
     pub node: Option<String>,
-    /// The line, from 1.
+    /// Counted from 1.
     pub line: usize,
-    /// The column, from 1.
+    /// Counted from 1.
     pub column: usize,
-    /// Whether the graph can run.
+    /// A file with errors is refused; warnings refuse nothing.
     pub severity: Severity,
 }
 
@@ -46,7 +44,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Why a graph is refused: the errors among `findings`, without the warnings beside them.
+/// Returns the errors among `findings`, for which a file is refused.
 pub fn errors(findings: &[Finding]) -> impl Iterator<Item = &Finding> {
     findings
         .iter()

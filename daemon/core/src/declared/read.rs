@@ -28,7 +28,6 @@ pub(crate) struct At<'d> {
 }
 
 impl<'d> At<'d> {
-    /// The value below `key`, if there is one.
     pub(crate) fn child(&self, key: &str) -> Option<Self> {
         let value = match self.value {
             Value::Object(map) => map.get(key)?,
@@ -44,35 +43,34 @@ impl<'d> At<'d> {
         Self { value, pointer }
     }
 
-    /// The value below `key`, if there is one and it is not null.
+    /// Returns the value below `key`, unless it is absent or null.
     pub(crate) fn given(&self, key: &str) -> Option<Self> {
         self.child(key).filter(|child| !child.value.is_null())
     }
 
-    /// The key that leads here.
+    /// Returns the position of the key of this value.
     pub(crate) fn named(&self) -> Spot {
         self.at("").named()
     }
 
-    /// The value below by a JSON pointer from here.
+    /// Returns the position of a value below this one; `below` is a JSON pointer.
     pub(crate) fn at(&self, below: &str) -> Spot {
         Spot::from(self).below(below)
     }
 
-    /// The last step of the pointer, as people know it.
+    /// Returns the last segment of the pointer, unescaped.
     pub(crate) fn key(&self) -> String {
         last_key(&self.pointer)
     }
 }
 
-/// A position of a finding: a value, or the key that leads to it. What is not in the document has the position of what is above it.
+/// Position of a finding: a value, or its key. A missing value has the position of the nearest one above it.
 pub(crate) struct Spot {
     pointer: String,
     is_key: bool,
 }
 
 impl Spot {
-    /// The value below by a JSON pointer from here.
     fn below(&self, below: &str) -> Self {
         Self {
             pointer: format!("{}{below}", self.pointer),
@@ -80,7 +78,6 @@ impl Spot {
         }
     }
 
-    /// The key that leads here.
     pub(crate) fn named(self) -> Self {
         Self {
             is_key: true,
@@ -98,20 +95,19 @@ impl From<&At<'_>> for Spot {
     }
 }
 
-/// The last step of a JSON pointer, unescaped.
 fn last_key(pointer: &str) -> String {
     let last = pointer.rsplit('/').next().unwrap_or_default();
     last.replace("~1", "/").replace("~0", "~")
 }
 
-/// Whether a number of seconds may be none.
+/// Rule for a time of zero seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Zero {
     Allowed,
     Refused,
 }
 
-/// A reader of one document. `C` is what else its file is read with.
+/// A reader of one document. `C` is data of the caller for this kind of file.
 pub(crate) struct Reader<'d, C = ()> {
     document: &'d Document,
     findings: Vec<Finding>,
@@ -146,7 +142,7 @@ impl<'d, C> Reader<'d, C> {
         }
     }
 
-    /// Whether there is time left; says once that there is none.
+    /// Returns true while there is time left. The first call after it reports an error.
     pub(crate) fn has_time(&mut self) -> bool {
         if !self.gave_up && (self.is_late)() {
             self.gave_up = true;
@@ -158,7 +154,6 @@ impl<'d, C> Reader<'d, C> {
         !self.gave_up
     }
 
-    /// The whole document.
     pub(crate) fn root(&self) -> At<'d> {
         At {
             value: &self.document.value,
@@ -166,7 +161,7 @@ impl<'d, C> Reader<'d, C> {
         }
     }
 
-    /// The findings, in the order of the text.
+    /// Returns the findings in the order of the text.
     pub(crate) fn finish(mut self) -> Vec<Finding> {
         self.findings.sort_by_key(|f| (f.line, f.column));
         self.findings
@@ -215,7 +210,7 @@ impl<'d, C> Reader<'d, C> {
         self.add(Severity::Warning, code, &at.into(), message.into());
     }
 
-    /// Takes over what the expression language found at `at`.
+    /// Adds the faults of an expression at `at`.
     pub(crate) fn adopt(
         &mut self,
         code: &'static str,
@@ -235,7 +230,7 @@ impl<'d, C> Reader<'d, C> {
         self.error("wrong_type", at, message);
     }
 
-    /// What people call the value at `at`: its key, or which item of a list it is.
+    /// Returns the name of the value at `at` for people: its key, or its index in a list.
     fn called(&self, at: &At<'d>) -> String {
         let (parent, _) = at.pointer.rsplit_once('/').unwrap_or_default();
         let is_item = |parent: &str| {
@@ -256,7 +251,7 @@ impl<'d, C> Reader<'d, C> {
         self.error("not_supported", at.named(), message);
     }
 
-    /// The name `word` was probably meant to be.
+    /// Returns the name that a misspelled `word` probably means. `None` after [`MAX_SUGGESTIONS`] calls.
     pub(crate) fn nearest<'c>(
         &mut self,
         word: &str,
@@ -266,7 +261,7 @@ impl<'d, C> Reader<'d, C> {
         nearest(word, names)
     }
 
-    /// Holds the keys of a map against their closed list.
+    /// Reports unknown, misplaced and missing keys of a map.
     pub(crate) fn check_keys(&mut self, at: &At<'d>, map: &'d Map<String, Value>, keys: &Keys) {
         for key in unknown_keys(map, keys.known()) {
             let Some(child) = at.child(key) else { continue };
@@ -293,7 +288,7 @@ impl<'d, C> Reader<'d, C> {
         }
     }
 
-    /// `at` as a map with its keys checked.
+    /// Returns `at` as a map whose keys are checked.
     pub(crate) fn map(&mut self, at: &At<'d>, keys: &Keys) -> Option<&'d Map<String, Value>> {
         let Value::Object(map) = at.value else {
             self.wrong_type(at, "a map");
@@ -303,7 +298,6 @@ impl<'d, C> Reader<'d, C> {
         Some(map)
     }
 
-    /// The entries of a list.
     pub(crate) fn entries(&mut self, at: &At<'d>, what: &str) -> Option<Vec<At<'d>>> {
         let Value::Array(list) = at.value else {
             self.wrong_type(at, what);
@@ -314,7 +308,6 @@ impl<'d, C> Reader<'d, C> {
         Some(entries.collect())
     }
 
-    /// The entries of a map by their keys.
     pub(crate) fn members(&mut self, at: &At<'d>, what: &str) -> Option<Vec<(&'d str, At<'d>)>> {
         let Value::Object(map) = at.value else {
             self.wrong_type(at, what);
@@ -325,7 +318,6 @@ impl<'d, C> Reader<'d, C> {
         Some(members.collect())
     }
 
-    /// The text below `key`, if there is one.
     pub(crate) fn text(&mut self, at: &At<'d>, key: &str) -> Option<&'d str> {
         let child = at.child(key)?;
         match child.value {
@@ -343,7 +335,7 @@ impl<'d, C> Reader<'d, C> {
         }
     }
 
-    /// The text below `key`; an error if there is none.
+    /// Returns the text below `key`, and reports a missing one.
     pub(crate) fn required_text(&mut self, at: &At<'d>, key: &str, why: &str) -> Option<&'d str> {
         if at.child(key).is_none() {
             self.error("missing_key", at, format!("`{key}` is missing: {why}"));
@@ -351,7 +343,6 @@ impl<'d, C> Reader<'d, C> {
         self.text(at, key)
     }
 
-    /// The texts of a list.
     pub(crate) fn texts(&mut self, at: &At<'d>) -> Option<Vec<&'d str>> {
         let Value::Array(list) = at.value else {
             self.wrong_type(at, "a list of texts");
@@ -364,7 +355,7 @@ impl<'d, C> Reader<'d, C> {
         texts.into_iter().collect()
     }
 
-    /// The value that the name below `key` stands for; the first of `words` if there is none.
+    /// Returns the value whose word is below `key`; the first of `words` if there is none.
     pub(crate) fn word<T: Copy>(
         &mut self,
         at: &At<'d>,
@@ -391,7 +382,6 @@ impl<'d, C> Reader<'d, C> {
         found.map(|(_, value)| *value)
     }
 
-    /// The whole number below `key`, if there is one.
     pub(crate) fn whole(&mut self, at: &At<'d>, key: &str, least: u32) -> Option<u32> {
         let child = at.given(key)?;
         let number = child
@@ -415,7 +405,7 @@ impl<'d, C> Reader<'d, C> {
         number
     }
 
-    /// The time below `key`, if there is one: seconds, or a text like `1h30m`.
+    /// Returns the time below `key`, in seconds: a number, or a text like `1h30m`.
     pub(crate) fn seconds(&mut self, at: &At<'d>, key: &str, zero: Zero) -> Option<Duration> {
         let child = at.given(key)?;
         let read = match child.value {
@@ -447,7 +437,6 @@ impl<'d, C> Reader<'d, C> {
         time
     }
 
-    /// The truth value below `key`, if there is one.
     pub(crate) fn switch(&mut self, at: &At<'d>, key: &str) -> Option<bool> {
         let child = at.given(key)?;
         if !child.value.is_boolean() {
@@ -457,7 +446,7 @@ impl<'d, C> Reader<'d, C> {
     }
 }
 
-/// Whether a value asks for nothing.
+/// True for null, false and an empty list.
 pub(crate) fn is_inert(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -466,7 +455,7 @@ pub(crate) fn is_inert(value: &Value) -> bool {
     }
 }
 
-/// A value as it may stand inside a message.
+/// Returns the text of a value for a message, at most 200 characters.
 pub(crate) fn brief(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),
@@ -477,7 +466,6 @@ pub(crate) fn brief(value: &Value) -> String {
     shorten(&text)
 }
 
-/// The first 200 characters.
 pub(crate) fn shorten(text: &str) -> String {
     match text.char_indices().nth(200) {
         Some((end, _)) => format!("{}…", &text[..end]),

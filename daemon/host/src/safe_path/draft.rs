@@ -203,6 +203,7 @@ mod tests {
             ]
         );
     }
+
     #[test]
     fn a_draft_replaces_the_rest_of_a_dead_writer_and_leaves_nothing_after_a_failure() {
         let folder = tempfile::tempdir().unwrap();
