@@ -56,7 +56,9 @@ impl Journal {
         .await;
         let (journal, recovered) = start(options, opened?, faults);
         let begin = journal.sequencer.lock().last;
-        journal.durable(Ticket { lsn: begin }).await?;
+        // Readers show all that earlier epochs committed. Otherwise exports could find a run in history that ended, and
+        // write its files from the part of its events that is replayed.
+        journal.published(Ticket { lsn: begin }).await?;
         Ok((journal, recovered))
     }
 

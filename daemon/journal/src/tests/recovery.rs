@@ -446,3 +446,19 @@ fn a_commit_is_encoded_as_it_is_decoded() {
         assert_eq!(record.event.event(&objects).unwrap(), *event);
     }
 }
+
+#[tokio::test]
+async fn an_opened_journal_shows_all_that_was_committed() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    for step in 1..50 {
+        journal.put(turn(&run, step)).await;
+    }
+    let shown = journal.history(&run).await.unwrap();
+    drop(journal);
+    let journal = rig.open().await;
+    let last = journal.sequencer.lock().last;
+    assert_eq!(journal.export_source().published(), last);
+    assert_eq!(journal.history(&run).await.unwrap(), shown);
+}
