@@ -1,4 +1,4 @@
-//! The arguments of `ryectl`. Parses and does nothing else; the doc comments are the manual.
+//! Arguments of `ryectl`, and only their parsing. The doc comments are the manual.
 
 mod global;
 mod item_name;

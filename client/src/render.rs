@@ -1,4 +1,4 @@
-//! Text for people. Pure: every function takes what it shows and gives back the text.
+//! Text for people. Pure: each function returns its text.
 
 pub(crate) mod screen;
 mod words;
@@ -22,7 +22,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 /// Longest text in a cell of a table.
 const CELL: usize = 60;
 
-/// Whether text may be coloured.
+/// Style of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     /// On a terminal.
@@ -32,17 +32,17 @@ pub(crate) enum Style {
 }
 
 impl Style {
-    /// Something that went well.
+    /// Colours a success.
     pub(crate) fn green(self, text: &str) -> String {
         self.paint(screen::GREEN, text)
     }
 
-    /// Something that failed.
+    /// Colours a failure.
     pub(crate) fn red(self, text: &str) -> String {
         self.paint(screen::RED, text)
     }
 
-    /// Something to look at.
+    /// Colours a warning.
     pub(crate) fn yellow(self, text: &str) -> String {
         self.paint(screen::YELLOW, text)
     }
@@ -54,7 +54,7 @@ impl Style {
         }
     }
 
-    /// A run's status in its colour.
+    /// Colours the status of a run.
     pub(crate) fn status(self, status: &str) -> String {
         match status {
             "completed" => self.green(status),
@@ -67,7 +67,7 @@ impl Style {
     }
 }
 
-/// Wall time: `14ms`, `0.4s`, `8.1s`, `2m05s`, `1h02m`.
+/// Renders a wall time: `14ms`, `0.4s`, `8.1s`, `2m05s`, `1h02m`.
 pub(crate) fn elapsed(ms: u64) -> String {
     if ms < 95 {
         return format!("{ms}ms");
@@ -84,7 +84,7 @@ pub(crate) fn elapsed(ms: u64) -> String {
     }
 }
 
-/// Time since something began, in its largest unit: `12s`, `5m`, `3h`, `2d`.
+/// Renders a span of time in its largest unit: `12s`, `5m`, `3h`, `2d`.
 pub(crate) fn age(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
@@ -95,12 +95,12 @@ pub(crate) fn age(ms: u64) -> String {
     }
 }
 
-/// Columns under their heads, two blanks apart. The last column is not padded. Every row stays on its line.
+/// Renders columns under their heads, two blanks apart. Each row is one line. A column without values is omitted.
 pub(crate) fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> String {
     table_within(heads, rows, None)
 }
 
-/// The same in `most` columns of a terminal: a column in which nothing stands is left out, and the last one is cut.
+/// Renders the table of [`table`] and cuts each line to `most` columns of a terminal.
 pub(crate) fn table_within<const N: usize>(
     heads: [&str; N],
     rows: &[[String; N]],
@@ -142,7 +142,7 @@ pub(crate) fn table_within<const N: usize>(
     lines.join("\n")
 }
 
-/// `line` in `most` columns.
+/// Cuts `line` to `most` columns of a terminal.
 pub(crate) fn cut(line: &str, most: Option<usize>) -> String {
     let Some(most) = most.filter(|most| width(line) > *most) else {
         return line.to_owned();
@@ -160,12 +160,12 @@ pub(crate) fn cut(line: &str, most: Option<usize>) -> String {
     text
 }
 
-/// Columns that `text` takes on a terminal.
+/// Returns the number of columns that `text` takes on a terminal.
 fn width(text: &str) -> usize {
     text.width()
 }
 
-/// `name  value` pairs, one a line; pairs without a value are left out. Further lines of a value stand below its first.
+/// Renders `name  value` pairs, one a line. Pairs without a value are omitted. Further lines of a value are indented.
 pub(crate) fn fields(pairs: &[(&str, Option<String>)]) -> String {
     let widest = pairs.iter().map(|(name, _)| width(name)).max().unwrap_or(0);
     let lines: Vec<String> = pairs
@@ -181,7 +181,7 @@ pub(crate) fn fields(pairs: &[(&str, Option<String>)]) -> String {
     lines.join("\n")
 }
 
-/// A text on one line of at most `most` characters.
+/// Puts a text on one line and cuts it to `most` characters.
 pub(crate) fn one_line(text: &str, most: usize) -> String {
     let mut line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some((end, _)) = line.char_indices().nth(most) {
@@ -191,12 +191,12 @@ pub(crate) fn one_line(text: &str, most: usize) -> String {
     line
 }
 
-/// JSON for reading.
+/// Renders indented JSON.
 pub(crate) fn pretty(value: &Value) -> String {
     format!("{value:#}")
 }
 
-/// The record of a run, for reading.
+/// Renders the record of a run.
 pub(crate) fn run(run: &v1::Run, now: Timestamp, style: Style) -> Result<String, Malformed> {
     let error = run.error.as_ref().map(|error| match error.node.as_str() {
         "" => format!("{} ({})", error.message, error.code),
@@ -209,7 +209,7 @@ pub(crate) fn run(run: &v1::Run, now: Timestamp, style: Style) -> Result<String,
     let in_doubt = run.suspend.iter().flat_map(|why| &why.attempts);
     let in_doubt: Vec<String> = in_doubt.chain(&run.uncertain).map(attempt).collect();
     let kind = run.core_kind()?;
-    // A thread takes turns, which its cost counts.
+    // A thread has turns instead of steps; its cost counts them.
     let steps = (kind != RunKind::Thread).then(|| run.steps.to_string());
     let head = fields(&[
         ("run", Some(run.run_id.clone())),
@@ -253,7 +253,7 @@ pub(crate) fn run(run: &v1::Run, now: Timestamp, style: Style) -> Result<String,
     Ok(parts.join("\n"))
 }
 
-/// Its status in a word; a run that was asked to stop and has not is `cancelling`.
+/// Returns the status in a word. A run with a request to stop that has not ended is `cancelling`.
 pub(crate) fn status(run: &v1::Run) -> Result<&'static str, Malformed> {
     let status = run.core_status()?;
     Ok(if run.cancel.is_some() && !status.is_terminal() {
@@ -263,13 +263,13 @@ pub(crate) fn status(run: &v1::Run) -> Result<&'static str, Malformed> {
     })
 }
 
-/// The cost of a run; `None` if it has cost nothing.
+/// Renders the cost of a run; `None` if it has cost nothing.
 pub(crate) fn cost(run: &v1::Run) -> Result<Option<String>, Malformed> {
     let cost = run.cost.as_ref().map(budget::cost);
     Ok(cost.transpose()?.flatten())
 }
 
-/// The model of a thread, as `provider/model`.
+/// Returns the model of a thread as `provider/model`.
 fn model(run: &v1::Run) -> Option<String> {
     let model = some(&run.model)?;
     Some(match run.provider.as_str() {
@@ -278,7 +278,7 @@ fn model(run: &v1::Run) -> Option<String> {
     })
 }
 
-/// Who asked a run to stop, when and why: `uid:1000, at …: too slow`.
+/// Renders a request to stop with requester, time and reason: `uid:1000, at …: too slow`.
 fn cancel(cancel: &v1::Cancel) -> String {
     let at = cancel.at.as_ref().map(convert::timestamp);
     let at = at.map(|at| format!(", at {at}"));
@@ -287,7 +287,7 @@ fn cancel(cancel: &v1::Cancel) -> String {
     parts.into_iter().flatten().collect()
 }
 
-/// The answer to `cancel` for a run that was asked to stop.
+/// Renders the answer to `cancel`.
 pub(crate) fn cancelling(run: &v1::Run) -> Result<String, Malformed> {
     let (id, status) = (&run.run_id, run.core_status()?);
     if status.is_terminal() {
@@ -298,7 +298,7 @@ pub(crate) fn cancelling(run: &v1::Run) -> Result<String, Malformed> {
     ))
 }
 
-/// The reason a run is suspended for and the question it asks, or why it is to stop; for a table.
+/// Renders the reason of a suspension and the open question, or the reason of a request to stop, for a table.
 pub(crate) fn why(run: &v1::Run) -> Result<String, Malformed> {
     let asks = run.approvals.first().map(|asked| asked.message.as_str());
     let (Some(why), None) = (&run.suspend, &run.cancel) else {
@@ -313,7 +313,7 @@ pub(crate) fn why(run: &v1::Run) -> Result<String, Malformed> {
     })
 }
 
-/// A step that has not ended: `step 3 build, running for 4.1s, 57/300`.
+/// Renders a step that has not ended: `step 3 build, running for 4.1s, 57/300`.
 pub(crate) fn step_at_hand(step: &v1::Step) -> String {
     let items = step.items.map(|items| format!(", {}", items_so_far(items)));
     format!(
@@ -326,7 +326,7 @@ pub(crate) fn step_at_hand(step: &v1::Step) -> String {
     )
 }
 
-/// How many items have ended: `57/300 · 2 failed`.
+/// Renders the numbers of ended and failed items: `57/300 · 2 failed`.
 pub(crate) fn items_so_far(items: v1::ItemCount) -> String {
     match items.failed {
         0 => format!("{}/{}", items.ended, items.total),
@@ -334,7 +334,7 @@ pub(crate) fn items_so_far(items: v1::ItemCount) -> String {
     }
 }
 
-/// Why a run is suspended: `limit (max_steps_exceeded), before node x`.
+/// Renders the reason of a suspension: `limit (max_steps_exceeded), before node x`.
 pub(crate) fn suspension(suspension: &v1::Suspension) -> String {
     let code = some(&suspension.code).map(|code| format!(" ({code})"));
     let reached = some(&suspension.current)
@@ -346,7 +346,7 @@ pub(crate) fn suspension(suspension: &v1::Suspension) -> String {
     parts.into_iter().flatten().collect()
 }
 
-/// An attempt whose outcome is not known: `charge of RUN: tool:rye/bash {…}, since …, RYE_IDEMPOTENCY_KEY=…`.
+/// Renders an attempt of unknown outcome: `charge of RUN: tool:rye/bash {…}, since …, RYE_IDEMPOTENCY_KEY=…`.
 fn attempt(attempt: &v1::UncertainAttempt) -> String {
     let call = some(&attempt.item).map(|item| format!("{item} {}", attempt.params_json));
     let since = attempt.started_at.as_ref().map(convert::timestamp);
@@ -359,18 +359,18 @@ fn attempt(attempt: &v1::UncertainAttempt) -> String {
     format!("{}{}: {known}", attempt.name, of.unwrap_or_default())
 }
 
-/// Why a run failed: `node x: the message`.
+/// Renders the error of a failed run: `node x: the message`.
 pub(crate) fn failure(error: &v1::RunError) -> String {
     let place = some(&error.node).map(|node| format!("node {node}: "));
     format!("{}{}", place.unwrap_or_default(), error.message)
 }
 
-/// How a process ended that failed and what it printed last.
+/// Renders the end of a failed process and its last output.
 pub(crate) fn printed(end: &v1::ProcessEnd) -> String {
     Printed::from(end).lines().join("\n")
 }
 
-/// A finding as `path:line:col: node: message [code]`.
+/// Renders a finding as `path:line:col: node: message [code]`.
 pub(crate) fn finding(path: &str, finding: &v1::Finding, word: &str) -> String {
     let node = some(&finding.node).map(|node| format!("{node}: "));
     screen::in_line(&format!(
@@ -383,8 +383,8 @@ pub(crate) fn finding(path: &str, finding: &v1::Finding, word: &str) -> String {
     ))
 }
 
-/// The result of a run that ended with success: of a graph what its return node declares, or its state where that declares
-/// nothing; of a tool its result; of a thread its outputs, or its last text.
+/// Returns the result of a successful run, or `None` for any other run. The result of a graph is the output of its
+/// return node, or its state if there is no output. The result of a thread is its outputs or its last text.
 pub(crate) fn outcome(run: &v1::Run) -> Result<Option<Value>, Malformed> {
     if !run.core_status()?.is_success() {
         return Ok(None);
@@ -396,7 +396,7 @@ pub(crate) fn outcome(run: &v1::Run) -> Result<Option<Value>, Malformed> {
     })
 }
 
-/// The output of a run with a heading, or its state where it has no output.
+/// Renders the output of a run under a heading, or its state if it has no output.
 pub(crate) fn body(run: &v1::Run) -> Result<Option<String>, Malformed> {
     let output = run.output()?;
     let text = match (run.core_kind()?, output) {
@@ -427,24 +427,24 @@ fn declares(output: &Value) -> bool {
     !output.is_null() && output.as_object().is_none_or(|members| !members.is_empty())
 }
 
-/// How long a run took that has ended: ` in 22.7s`.
+/// Renders the duration of an ended run: ` in 22.7s`. Returns an empty text for a run that has not ended.
 pub(crate) fn took(run: &v1::Run) -> String {
     ran(run).map_or_else(String::new, |ms| format!(" in {}", elapsed(ms)))
 }
 
-/// Milliseconds from its start to its end, of one that has ended.
+/// Returns the duration of an ended run in milliseconds.
 pub(crate) fn ran(run: &v1::Run) -> Option<u64> {
     let (ended, started) = (run.ended_at.as_ref()?, run.started_at.as_ref()?);
     Some(convert::timestamp(ended).ms_since(convert::timestamp(started)))
 }
 
-/// A time, and how long ago that was.
+/// Renders a time and its age.
 fn since(time: Option<&prost_types::Timestamp>, now: Timestamp) -> Option<String> {
     let at = convert::timestamp(time?);
     Some(format!("{at} ({} ago)", age(now.ms_since(at))))
 }
 
-/// A text, if it is not empty: the contract has no other absent ones.
+/// Returns the text, or `None` if it is empty. The contract has no other form of an absent text.
 pub(crate) fn some(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }

@@ -1,7 +1,7 @@
 //! Tests of tools: reads the cases of `*.test.yaml` files and runs each in a project of its own.
 //!
-//! **Order.** All files are read before anything runs: one that is wrong runs nothing. **Failure.** The outcome of a case is in its
-//! [`Report`]; an error is something that keeps all cases from running.
+//! **Order.** All files are read before any case runs, and an invalid file prevents all cases. **Failure.** The outcome
+//! of a case is in its [`Report`]; an error prevents all cases.
 
 mod file;
 

@@ -1,9 +1,9 @@
-//! What is known of a run while it is watched: a fold over what its stream tells.
+//! State of a followed run, folded from its events and deltas.
 //!
-//! **Owns** the state that a renderer needs between two events: what the run is at, how far its items have come, what failed, how much
-//! of what a model says was told. [`View::take`] and [`View::hear`] are the only transitions; each also answers with what is new.
-//! **Never** makes text for people, waits, or looks at a clock: a renderer does, and may be of lines, of a screen, or of a page.
-//! **Order.** Events come in the order of the stream; an event that this client does not know is none.
+//! **Owns** the state that a renderer needs between two events: the present step, the progress of its items, the failed
+//! items, and how much of a model's text was shown. [`View::take`] and [`View::hear`] change it and return the change.
+//! **Never** makes text for people, waits, or reads a clock. A renderer does, for lines, a screen, or a page.
+//! **Order.** Events arrive in the order of the stream. Events that this client does not know are ignored.
 
 mod news;
 mod speech;
@@ -20,31 +20,31 @@ use rye_proto::v1::{self, ItemCount};
 pub use self::news::{StepEnd, ViewUpdate};
 use self::speech::{ShownText, TextChange};
 
-/// Failed items that are kept for the end; more are counted.
+/// Most failed items that are kept; further ones are only counted.
 const MOST_FAILED: usize = 20;
 
-/// What is known of a run.
+/// State of a followed run.
 #[derive(Debug)]
 pub struct View {
     /// Id of the item that runs.
     pub item: String,
-    /// Number of nodes of the graph.
+    /// Number of nodes of a graph, else 0.
     pub nodes: u32,
-    /// What it is at.
+    /// Present step or turn, if there is one.
     pub hand: Option<CurrentStep>,
-    /// Items that failed and were not tried again, the first of them.
+    /// First failed items that were not tried again, at most 20.
     pub failed: Vec<FailedItem>,
-    /// How many more there are.
+    /// Number of further failed items.
     pub more_failed: usize,
-    /// What a model said last, whole.
+    /// Last text of the model, complete.
     pub said: Option<String>,
-    /// Names of the branches of the step in hand.
+    /// Names of the branches of the present step.
     branches: Vec<String>,
-    /// State keys seen so far: only new ones are worth a word.
+    /// State keys seen so far; only new ones are shown.
     known: HashSet<String>,
-    /// Why the try failed that is told of next.
+    /// Error of the failed try that the next retry reports.
     why: Option<String>,
-    /// What the calls in flight of a thread carry out, by their ids.
+    /// Items of a thread's calls in flight, by call id.
     calls: HashMap<String, String>,
     speech: ShownText,
 }
@@ -54,44 +54,41 @@ pub struct View {
 pub struct CurrentStep {
     /// Number of the step, or of the turn.
     pub number: u32,
-    /// The node, or what a call of the turn carries out; empty while the model is asked.
+    /// Node of the step, or item of a call of the turn; empty while the model is called.
     pub name: String,
-    /// When it began, if that is known.
+    /// Start time, if it is known.
     pub since: Option<Timestamp>,
-    /// Whether nothing carries it out: it waits for a time or a person.
+    /// True if nothing executes: the step waits for a time or a person.
     pub waits: bool,
-    /// How far its items have come, if it has any.
+    /// Progress of its items, if it has any.
     pub items: Option<ItemCount>,
-    /// How many of these were results of an earlier run.
+    /// Number of items whose results come from an earlier run.
     pub cached: u32,
 }
 
-/// An item that failed.
+/// A failed item of a foreach or parallel step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedItem {
-    /// The step.
+    /// Number of the step.
     pub step: u32,
-    /// Its node.
     pub node: String,
-    /// Its position, from 0, or the name of the branch.
+    /// Position from 0, or name of the branch.
     pub item: String,
-    /// What it is: the beginning of its value.
+    /// Beginning of the item's value.
     pub about: Option<String>,
-    /// Why.
     pub error: String,
 }
 
-/// A child run that an attempt is carried out by.
+/// A child run that executes an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Child {
-    /// Its id.
     pub run_id: RunId,
-    /// What people call the attempt: `build`, `build[3]`.
+    /// Name of the attempt for people: `build`, `build[3]`.
     pub label: String,
 }
 
 impl View {
-    /// Of a run of `item`, which if it is a graph has so many nodes.
+    /// Makes the view of a run of `item`. `nodes` is the number of nodes of a graph, else 0.
     pub fn new(item: &str, nodes: u32) -> Self {
         Self {
             item: item.to_owned(),
@@ -108,12 +105,12 @@ impl View {
         }
     }
 
-    /// Takes state keys for known.
+    /// Adds state keys that are not shown as new.
     pub fn know<'k>(&mut self, keys: impl Iterator<Item = &'k String>) {
         self.known.extend(keys.cloned());
     }
 
-    /// Takes in `event`, which happened `at`; answers with what is new, if anything is.
+    /// Applies `event`, which happened at `at`. Returns the change, if there is one.
     pub fn take(&mut self, event: &Event, at: Option<Timestamp>) -> Option<ViewUpdate> {
         match event {
             Event::Run(event) => self.of_run(event),
@@ -123,7 +120,7 @@ impl View {
         }
     }
 
-    /// Takes in what the model says; answers with what is new, if anything is.
+    /// Applies a delta of the model's text. Returns the change, if there is one.
     pub fn hear(&mut self, delta: &v1::Delta) -> Option<ViewUpdate> {
         Some(match self.speech.hear(delta)? {
             TextChange::More(text) => ViewUpdate::More(text),
@@ -143,7 +140,7 @@ impl View {
         };
         let (step, node) = (started.step, started.node.as_str());
         self.branches = started.branches.iter().map(ToString::to_string).collect();
-        // Another try: what failed is tried again.
+        // Another try: failed items are tried again.
         self.failed.retain(|failed| failed.step != step);
         self.hand = Some(CurrentStep {
             items: started.items.map(|total| ItemCount {
@@ -303,7 +300,7 @@ impl View {
     }
 
     fn call_ended(&mut self, result: &ToolCallResult) -> Option<ViewUpdate> {
-        // What was answered before it began has no item: a refusal, or outputs, which are told at the end.
+        // A call that was answered before it began has no item: a refusal, or the outputs, which are shown at the end.
         let item = self.calls.remove(&result.call_id);
         if item.is_none() && !result.is_error {
             return None;
@@ -394,7 +391,7 @@ mod tests {
             .map(|failed| (failed.item.as_str(), failed.about.as_deref()))
             .collect();
         assert_eq!(failed, [("1", Some("b.csv"))]);
-        // Another try takes back what failed.
+        // Another try discards failed items.
         take(&mut view, "step_started", &started(&json!(3)));
         assert!(view.failed.is_empty());
     }

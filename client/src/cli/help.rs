@@ -5,7 +5,7 @@ use clap::{Command, CommandFactory as _};
 
 use super::verb::Cli;
 
-/// The verbs by what they are about, each in one group.
+/// Verbs in groups by subject. Each verb is in exactly one group.
 const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Begin",
@@ -54,7 +54,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ),
 ];
 
-/// The command line with its help.
+/// Returns the command line with its help.
 pub(crate) fn command() -> Command {
     let mut command = Cli::command();
     let template = template(&command);
@@ -73,13 +73,13 @@ pub(crate) fn command() -> Command {
     command.arg_required_else_help(true).help_template(template)
 }
 
-/// How the verb is used that `usage` is about, a usage of an error: that one lists the options that the environment has set, as if
-/// they were to be given.
+/// Returns the usage of the verb that is named in `usage`, the usage text of an error. That text lists options which
+/// the environment has set as if they had to be given.
 pub(crate) fn usage(usage: &str) -> Option<StyledStr> {
     with_verb(usage, Command::render_usage)
 }
 
-/// The help of the verb that `usage` is about.
+/// Returns the help of the verb that is named in `usage`, the usage text of an error.
 pub(crate) fn help(usage: &str) -> Option<StyledStr> {
     with_verb(usage, Command::render_help)
 }
@@ -97,7 +97,7 @@ fn with_verb<T>(usage: &str, say: impl FnOnce(&mut Command) -> T) -> Option<T> {
     Some(say(verb))
 }
 
-/// What the help of `ryectl` reads like.
+/// Returns the template of the help of `ryectl`, with its verbs in groups.
 fn template(command: &Command) -> String {
     let widest = command
         .get_subcommands()

@@ -1,16 +1,16 @@
-//! How an item is named on the command line: by its id, with its type, or by its file.
+//! Names of items on the command line: by id, by type and id, or by file.
 
 use std::fmt;
 
 use rye_core::id::{InvalidId, ItemKind, ItemRef};
 
-/// An item: `ID`, `TYPE:ID`, or the path of its file, which is looked up before the verb begins.
+/// An item: `ID`, `TYPE:ID`, or the path of its file. A path is resolved before the verb begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ItemName {
     text: String,
-    /// Of what type it is if it does not say.
+    /// Type of an item whose name gives none; `None` means a tool.
     default: Option<ItemKind>,
-    /// Of what type it has to be.
+    /// The only type that is accepted; `None` accepts all.
     only: Option<ItemKind>,
 }
 
@@ -27,41 +27,41 @@ impl ItemName {
         Ok(name)
     }
 
-    /// Whether it can be nothing but a path.
+    /// True if it can only be a path.
     pub(crate) fn is_path(&self) -> bool {
         let begins = |start: &&str| self.text.starts_with(*start);
         ["/", "./", "../"].iter().any(begins) || self.is_below_a_space()
     }
 
-    /// Whether it leads into a folder of items.
+    /// True if it is a path into a folder of items.
     pub(crate) fn is_below_a_space(&self) -> bool {
         self.text.split('/').any(|part| part == ".ai")
     }
 
-    /// Whether it says its type, and so is no path.
+    /// True if it gives a type. Such a name is no path.
     pub(crate) fn has_type(&self) -> bool {
         let word = self.text.split_once(':').map(|(word, _)| word);
         word.is_some_and(|word| word.parse::<ItemKind>().is_ok())
     }
 
-    /// As it was typed.
+    /// Returns the name as typed, or the item that [`Self::found`] put in its place.
     pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Puts the item in the place of the path that named it.
+    /// Replaces the path by the `item` that it resolved to. Refuses an item of a type that is not accepted.
     pub(crate) fn found(&mut self, item: &ItemRef) -> Result<(), String> {
         self.text = item.to_string();
         self.check()
     }
 
-    /// Asks for the type `kind`, which stands elsewhere on the line.
+    /// Sets the only accepted type to `kind`, which another argument gives.
     pub(crate) fn of_kind(&mut self, kind: ItemKind) -> Result<(), String> {
         (self.default, self.only) = (Some(kind), Some(kind));
         if self.is_path() { Ok(()) } else { self.check() }
     }
 
-    /// The item; of a name without a type and without a usual one a tool.
+    /// Returns the item. A name without a type gets the default type.
     pub(crate) fn item(&self) -> Result<ItemRef, InvalidId> {
         ItemRef::parse(&self.text, self.default.unwrap_or(ItemKind::Tool))
     }
@@ -88,22 +88,22 @@ impl fmt::Display for ItemName {
     }
 }
 
-/// An item that is a tool if it does not say its type.
+/// Parses an item; without a type it is a tool.
 pub(super) fn tool_name(text: &str) -> Result<ItemName, String> {
     ItemName::new(text, Some(ItemKind::Tool), None)
 }
 
-/// A tool.
+/// Parses a tool and refuses other types.
 pub(super) fn only_tool(text: &str) -> Result<ItemName, String> {
     ItemName::new(text, Some(ItemKind::Tool), Some(ItemKind::Tool))
 }
 
-/// A directive.
+/// Parses a directive and refuses other types.
 pub(super) fn directive_name(text: &str) -> Result<ItemName, String> {
     ItemName::new(text, Some(ItemKind::Directive), Some(ItemKind::Directive))
 }
 
-/// An item of any type.
+/// Parses an item of any type.
 pub(super) fn any_name(text: &str) -> Result<ItemName, String> {
     ItemName::new(text, None, None)
 }

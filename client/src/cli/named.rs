@@ -1,4 +1,4 @@
-//! Which runs and items a verb names, and whether it does something to the runs.
+//! Runs and items that a verb names, and whether the verb acts on the runs.
 
 use super::budget::BudgetVerb;
 use super::graph::GraphVerb;
@@ -9,7 +9,8 @@ use super::thread::ThreadVerb;
 use super::verb::Verb;
 
 impl Verb {
-    /// Whether something becomes of the runs that it names: such a name means none of another project by chance.
+    /// True if the verb acts on the runs that it names. Then a name that is no whole id means only runs of this
+    /// project.
     pub(crate) const fn acts(&self) -> bool {
         matches!(
             self,
@@ -27,12 +28,12 @@ impl Verb {
         )
     }
 
-    /// The runs that it names.
+    /// Returns the runs that the verb names.
     pub(crate) fn runs(&mut self) -> Vec<&mut RunName> {
         self.names().0
     }
 
-    /// The items that it names, but for those that may be patterns.
+    /// Returns the items that the verb names, except those that may be patterns.
     pub(crate) fn items(&mut self) -> Vec<&mut ItemName> {
         self.names().1
     }

@@ -37,7 +37,7 @@ pub(crate) struct Ps {
     pub(crate) tree: bool,
 }
 
-/// Why a run may be suspended.
+/// Reasons for which a run may be suspended.
 const REASONS: [&str; 10] = [
     "limit",
     "budget",

@@ -1,6 +1,6 @@
-//! How a run is named on the command line.
+//! Names of runs on the command line.
 //!
-//! A whole id means the same run everywhere. Where something is done to a run, other names mean runs of the project at hand only.
+//! A whole id means the same run everywhere. For a verb that acts on a run, other names mean only runs of this project.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,10 +8,10 @@ use std::str::FromStr;
 use rye_core::id::RunId;
 use serde::Serialize;
 
-/// Characters that end the id of a run, chosen at random; before them stands a time in digits.
+/// Number of random characters at the end of a run id. A time in digits precedes them.
 const RANDOM: usize = 10;
 
-/// A run: its id, the beginning of it, or how many runs ago it was.
+/// A run: its id, the beginning of its id, or its position counted from the newest run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(into = "String")]
 pub(crate) struct RunName(Form);
@@ -20,17 +20,17 @@ pub(crate) struct RunName(Form);
 enum Form {
     /// An id, or the beginning of one.
     Text(String),
-    /// The newest run is 0.
+    /// Position counted from the newest run, which is 0.
     Ago(usize),
 }
 
 impl RunName {
-    /// The id that it is, once it was looked up.
+    /// Makes the name from an id that was looked up.
     pub(crate) fn of(id: String) -> Self {
         Self(Form::Text(id))
     }
 
-    /// How many runs ago it was, if it says that.
+    /// Returns the position counted from the newest run, or `None` for a name by id.
     pub(crate) const fn ago(&self) -> Option<usize> {
         match self.0 {
             Form::Ago(ago) => Some(ago),
@@ -38,7 +38,7 @@ impl RunName {
         }
     }
 
-    /// Whether it is a whole id, and nothing has to be looked up.
+    /// True if it is a whole id, which needs no lookup.
     pub(crate) fn is_whole(&self) -> bool {
         let Form::Text(text) = &self.0 else {
             return false;
@@ -52,7 +52,7 @@ impl RunName {
         random && time && parts.next().is_some()
     }
 
-    /// The text of it.
+    /// Returns the id or its beginning; `@last` for each position.
     pub(crate) fn as_str(&self) -> &str {
         match &self.0 {
             Form::Text(text) => text,

@@ -24,17 +24,15 @@ pub(crate) struct Transcript {
     pub(crate) key: Option<PathBuf>,
 }
 
-/// The transcript of a run, from its daemon, or a file that need not belong to any daemon here.
+/// Source of a transcript: a run, from its daemon, or a file, which need not belong to a daemon of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TranscriptSource {
-    /// A run.
     Run(RunName),
-    /// A file.
     File(PathBuf),
 }
 
 impl Transcript {
-    /// The rule that the flags break, if they break one.
+    /// Returns the rule that the combination of flags breaks, or `None`.
     pub(crate) const fn problem(&self) -> Option<&'static str> {
         match &self.source {
             TranscriptSource::Run(_) if self.key.is_some() => {
@@ -52,7 +50,7 @@ impl Transcript {
 }
 
 impl TranscriptSource {
-    /// The name of the run, if it is one.
+    /// Returns the name of the run, or `None` for a file.
     pub(crate) const fn run_mut(&mut self) -> Option<&mut RunName> {
         match self {
             Self::Run(run) => Some(run),

@@ -1,4 +1,4 @@
-//! The values that arguments take.
+//! Values of arguments, and their parsers.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use rye_core::model::{self, Status, Verdict};
 use rye_core::money::Usd;
 use rye_core::{capability, clock};
 
-/// The limits that a run may be given.
+/// Forms of a limit, for error messages.
 const LIMITS: &str = "steps=N, depth=N, spawns=N, spend=USD, turns=N, tokens=N or duration=TIME";
 
-/// A limit of a run: one that it begins with, or one that it gets in place of what it has, with what is used included.
+/// A limit of a run. A limit given on resume replaces the present one and includes what is already used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// Most steps a graph run may take.
+    /// Most steps of a graph run.
     Steps(u32),
-    /// How many levels of runs may lie below it.
+    /// Most levels of runs below the run.
     Depth(u32),
-    /// How many child runs it may start.
+    /// Most child runs that the run starts.
     Spawns(u32),
-    /// The most that it and all below it may spend.
+    /// Most money that the run and all its descendants spend.
     Spend(Usd),
     /// Most turns of a thread.
     Turns(u32),
-    /// Most tokens of its turns.
+    /// Most tokens of all turns together.
     Tokens(u64),
-    /// Longest time in its turns.
+    /// Longest time of all turns together.
     Duration(Duration),
 }
 
@@ -58,7 +58,7 @@ fn steps(value: &str) -> Result<u32, String> {
     }
 }
 
-/// An amount of money in US dollars.
+/// Parses an amount of money in US dollars.
 pub(super) fn usd(text: &str) -> Result<Usd, String> {
     Usd::parse(text).map_err(|error| error.to_string())
 }
@@ -68,18 +68,17 @@ fn number<N: FromStr>(value: &str, what: &str) -> Result<N, String> {
     number.map_err(|_error| format!("`{value}` is not a number of {what}"))
 }
 
-/// A time: `90`, `90s`, `1m30s`, `1.5h`.
+/// Parses a time: `90`, `90s`, `1m30s`, `1.5h`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     clock::duration(text)
         .ok_or_else(|| format!("`{text}` is no time; write it like 90, 90s or 1m30s"))
 }
 
-/// What became of an attempt whose outcome nobody knew.
+/// Verdict on an attempt whose outcome is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// The attempt, as the run names it.
+    /// Name of the attempt in its run.
     pub(crate) item: String,
-    /// What became of it.
     pub(crate) verdict: Verdict,
 }
 
@@ -120,7 +119,7 @@ pub(super) fn item_id(text: &str) -> Result<ItemId, String> {
     ItemId::new(text).map_err(|error| error.to_string())
 }
 
-/// A pattern of capabilities that some action can match.
+/// Accepts a pattern of capabilities that at least one action can match.
 pub(super) fn capability(text: &str) -> Result<String, String> {
     if capability::can_match(&capability::normalise(text)) {
         Ok(text.to_owned())
@@ -147,7 +146,7 @@ pub(super) fn status(text: &str) -> Result<Status, String> {
         .ok_or_else(|| format!("use one of {}", Status::ALL.map(Status::as_str).join(", ")))
 }
 
-/// A pattern of item ids, with or without their type.
+/// Parses a pattern of item ids. A type before a colon is ignored.
 pub(super) fn item_glob(text: &str) -> Result<GlobMatcher, String> {
     let pattern = text.split_once(':').map_or(text, |(_, id)| id);
     let glob = GlobBuilder::new(pattern).literal_separator(false).build();

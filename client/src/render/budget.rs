@@ -7,12 +7,12 @@ use rye_proto::v1::{Budget, Cost, GetBudgetResponse as Path, Meter};
 
 use super::table;
 
-/// Stands where there is no limit.
+/// Shown for an absent limit.
 const NO_LIMIT: &str = "-";
-/// Marks an amount of which a part is an estimate.
+/// Prefix of an amount that is partly an estimate.
 const ESTIMATE: &str = "~";
 
-/// Money with two decimals, and more only if they are not zero: `1.00`, `0.0215`.
+/// Renders money with two decimals, and more only if they are not zero: `1.00`, `0.0215`.
 pub(crate) fn money(amount: &str) -> String {
     let cents = amount.find('.').map_or(amount.len(), |point| point + 3);
     let end = amount.trim_end_matches('0').len().max(cents);
@@ -23,7 +23,7 @@ fn usd(amount: Usd) -> String {
     money(&amount.to_string())
 }
 
-/// The cost of a run: `0.0215 USD, turns 3, tokens 1200 in, 300 out`; `None` if it has cost nothing.
+/// Renders the cost of a run: `0.0215 USD, turns 3, tokens 1200 in, 300 out`; `None` if it has cost nothing.
 pub(crate) fn cost(cost: &Cost) -> Result<Option<String>, Malformed> {
     let mark = if cost.estimated {
         ", partly an estimate"
@@ -42,7 +42,7 @@ pub(crate) fn cost(cost: &Cost) -> Result<Option<String>, Malformed> {
     }))
 }
 
-/// The account of a run and those above it, what the node may spend, and who refuses first.
+/// Renders the account of a run, the accounts above it, the limits of the node, and the limit that refuses first.
 pub(crate) fn path(shown: &Path) -> Result<String, Malformed> {
     let heads = [
         "RUN",
@@ -97,7 +97,7 @@ fn meter_row(meter: &Meter) -> Result<[String; 5], Malformed> {
     ])
 }
 
-/// The rest that a meter allows; `None` without a limit.
+/// Returns the rest of a meter, or `None` without a limit.
 fn left_of(meter: &Meter) -> Result<Option<Usd>, Malformed> {
     let max = convert::limit("max", meter.max.as_deref())?;
     let spent = convert::usd("spent", &meter.spent)?;
@@ -105,13 +105,14 @@ fn left_of(meter: &Meter) -> Result<Option<Usd>, Malformed> {
     Ok(max.map(|max| max.saturating_sub(spent).saturating_sub(held)))
 }
 
-/// The limit that refuses first what the run would spend, and how much is left until then.
+/// Renders the limit that refuses spending of the run first, with the amount left. Returns `None` if the account is
+/// not open or has no limit.
 fn refusal(shown: &Path) -> Result<Option<String>, Malformed> {
     if shown.path.first().is_none_or(|own| own.state != "open") {
         return Ok(None);
     }
     let mut limits = Vec::new();
-    // What is left below a limit is reserved above it, so of the accounts only the nearest with a limit is asked.
+    // What remains below a limit is reserved above it, so only the nearest account with a limit counts.
     for budget in &shown.path {
         if let Some(left) = convert::limit("remaining", budget.remaining.as_deref())? {
             limits.push((left, format!("run {}", name(budget))));
@@ -127,7 +128,7 @@ fn refusal(shown: &Path) -> Result<Option<String>, Malformed> {
     Ok(first.map(|(left, who)| format!("{who} refuses first: {} USD remaining", usd(left))))
 }
 
-/// An account and all below it, indented.
+/// Renders an account and all accounts below it, indented.
 pub(crate) fn tree(tree: &Tree<Budget>) -> Result<String, Malformed> {
     let budgets = Tree::lines(std::slice::from_ref(tree));
     let heads = ["RUN", "STATE", "MAX", "USED", "SPENT", "HELD", "REMAINING"];
@@ -148,7 +149,7 @@ pub(crate) fn tree(tree: &Tree<Budget>) -> Result<String, Malformed> {
     Ok(parts.join("\n\n"))
 }
 
-/// The new limit of an account that was raised; `before` is as it was.
+/// Renders the new limit of a raised account. `before` is the account before the raise.
 pub(crate) fn raised(budget: &Budget, before: Option<&Budget>) -> Result<String, Malformed> {
     let earlier = before.map(max).transpose()?.flatten();
     let from = earlier.map(|max| format!("from {} ", usd(max)));
@@ -161,7 +162,7 @@ pub(crate) fn raised(budget: &Budget, before: Option<&Budget>) -> Result<String,
     ))
 }
 
-/// A run, and the first of its chain if that is another one: an error names the first.
+/// Returns the run, and the first run of its chain if that is another one, because errors name the first.
 fn name(budget: &Budget) -> String {
     if budget.account == budget.run_id {
         budget.run_id.clone()
@@ -187,13 +188,13 @@ fn remaining(budget: &Budget) -> Result<String, Malformed> {
     Ok(limit(remaining))
 }
 
-/// An amount, marked if a part of it is an estimate.
+/// Renders an amount, with [`ESTIMATE`] if a part of it is an estimate.
 fn about(budget: &Budget, amount: Usd) -> String {
     let mark = if budget.estimated { ESTIMATE } else { "" };
     format!("{mark}{}", usd(amount))
 }
 
-/// The meaning of the mark, if it is used.
+/// Explains [`ESTIMATE`] if one of the budgets uses it.
 fn legend<'b>(mut budgets: impl Iterator<Item = &'b Budget>) -> Option<String> {
     budgets
         .any(|budget| budget.estimated)
@@ -208,7 +209,7 @@ mod tests {
         Usd::parse(text).unwrap().to_string()
     }
 
-    /// An open account: its limit, and what of its own, on hold and in all is used.
+    /// Makes an open account. The amounts are the run's own spending, the money on hold, and the total.
     fn budget(run_id: &str, max: Option<&str>, [own, held, used]: [&str; 3]) -> Budget {
         let [most, used] = [max.unwrap_or("0"), used].map(|text| Usd::parse(text).unwrap());
         let overrun = max.map_or(Usd::ZERO, |_| used.saturating_sub(most));
@@ -271,7 +272,7 @@ mod tests {
                 "child                 open   1.00  0.1215  0.0215  0.10  0.00   0.8785\n",
                 "root (account first)  open   1.50  ~1.50   0.50    0.00  1.00   0.00\n\n",
                 "~ partly an estimate\n",
-                // All that is left of `root` is reserved for `child`.
+                // The rest of `root` is reserved for `child`.
                 "run child refuses first: 0.8785 USD remaining"
             )
         );

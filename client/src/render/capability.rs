@@ -1,4 +1,4 @@
-//! What a run may do, for reading.
+//! Capabilities of a run, for people.
 
 use rye_core::capability::Layer;
 use rye_proto::v1::PermissionRisk;
@@ -6,20 +6,20 @@ use serde::Serialize;
 
 use super::screen;
 
-/// The answer to `can`, as `can --json` prints it.
+/// Answer of `can`, and its JSON form.
 #[derive(Debug, Serialize)]
 pub(crate) struct Answer<'a> {
     pub(crate) run_id: &'a str,
-    /// As patterns see it.
+    /// The action in the form that patterns match.
     pub(crate) action: String,
     pub(crate) allowed: bool,
-    /// The first layer that does not allow it; null too if there are no layers at all.
+    /// First layer that does not allow the action; `None` also if there are no layers.
     pub(crate) refused_by: Option<&'a Layer>,
-    /// Its risk as a permission of a thread; null if the daemon does not know it.
+    /// Risk of the action as a permission of a thread; `None` if the daemon does not know it.
     pub(crate) risk: Option<PermissionRisk>,
 }
 
-/// The layers of a run: who set each, and its patterns below.
+/// Renders the layers of a run: the source of each, and its patterns below.
 pub(crate) fn layers(layers: &[Layer]) -> String {
     if layers.is_empty() {
         return "there are no capabilities at all, so it may do nothing".to_owned();
@@ -35,7 +35,7 @@ pub(crate) fn layers(layers: &[Layer]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Whether an action is allowed, and which layer refuses it; then how risky it is.
+/// Renders the verdict on an action, the layer that refuses it, and the risk.
 pub(crate) fn answer(answer: &Answer<'_>) -> String {
     let verdict = verdict(answer);
     match &answer.risk {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::words::ThreadText;
 use super::{elapsed, one_line};
 
-/// The sentence for an event, or its payload if it has none.
+/// Renders an event as a sentence, or its payload if there is no sentence for it.
 pub(crate) fn sentence(event_type: &str, payload: &Value) -> String {
     let text = payload.to_string();
     let said = match Event::read(event_type, &text) {
@@ -28,7 +28,7 @@ pub(crate) fn sentence(event_type: &str, payload: &Value) -> String {
     }
 }
 
-/// An attempt of a node: `build`, `build, try 2`.
+/// Renders an attempt of a node: `build`, `build, try 2`.
 fn tried(node: &str, attempt: u32) -> String {
     match attempt {
         0 | 1 => node.to_owned(),
@@ -105,7 +105,7 @@ fn begun(started: &StepStarted) -> String {
     )
 }
 
-/// The child run that carries an attempt out, if one does: `, as <id>`.
+/// Renders the child run that executes an attempt: `, as <id>`. Returns an empty text if there is none.
 fn carried_out_by(child: Option<&RunId>) -> String {
     child.map_or_else(String::new, |child| format!(", as {child}"))
 }
@@ -217,7 +217,7 @@ fn waits(waiting: &StepWaiting) -> String {
     }
 }
 
-/// How a step or an item ended: `error after 14ms: no route`.
+/// Renders the end of a step or an item: `error after 14ms: no route`.
 fn ended(status: StepStatus, elapsed_ms: u64, error: Option<&Failure>) -> String {
     let error = error.map(|error| format!(": {}", error.message));
     let (status, time) = (status.as_str(), elapsed(elapsed_ms));

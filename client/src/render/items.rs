@@ -1,4 +1,4 @@
-//! Items that were looked for, for people.
+//! Items for people: results of a search, listings and descriptions.
 
 use rye_core::model::Object;
 use rye_proto::convert::{self, Malformed};
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::{Style, fields, one_line, some, table, table_within};
 
-/// Longest text of a table's cell.
+/// Longest text in a table cell, in characters.
 const CELL: usize = 200;
 
-/// A line for each item that was found, and how many there are.
+/// Renders the results of a search as a table, and their number.
 pub(crate) fn found(answer: &Object) -> String {
     let results = answer.get("results").and_then(Value::as_array);
     let mut rows = Vec::new();
@@ -41,7 +41,7 @@ pub(crate) fn found(answer: &Object) -> String {
     )
 }
 
-/// A line for each item: what it is, where it comes from, whether it may be used, and what it is for.
+/// Renders a table of items with space, status and description.
 pub(crate) fn listed(items: &[Item], width: Option<usize>) -> String {
     let row = |item: &Item| {
         let about = some(&item.description).unwrap_or_else(|| item.title.clone());
@@ -60,7 +60,7 @@ pub(crate) fn listed(items: &[Item], width: Option<usize>) -> String {
     table_within(["ITEM", "SPACE", "STATUS", "ABOUT"], &rows, width)
 }
 
-/// The description of an item.
+/// Renders the description of an item.
 pub(crate) fn described(described: &DescribeResponse, style: Style) -> Result<String, Malformed> {
     let item = &described.item.clone().unwrap_or_default();
     let verdict = match item.problem.as_str() {
@@ -106,7 +106,7 @@ fn name(item: &Item) -> String {
     item.item.clone().unwrap_or_default().name()
 }
 
-/// A line for each input of a JSON Schema.
+/// Renders the inputs of a JSON Schema as a table.
 fn inputs(schema: &Value) -> String {
     let properties = schema["properties"].as_object();
     let required = |name: &String| {

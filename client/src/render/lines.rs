@@ -1,4 +1,4 @@
-//! A watched run as lines: one per step or call, what a model says as it says it, and on a terminal what is in hand.
+//! Lines for a followed run: one per step or call, the model's text as it arrives, and a progress line on a terminal.
 //!
 //! ```text
 //! [graph:<id>] step 2/8 batch_scrape ✓ 8.1s (+key1, key2)
@@ -14,37 +14,37 @@ use rye_core::model::{RunKind, StepStatus};
 use super::screen::in_line;
 use super::{Style, elapsed, items_so_far, one_line};
 
-/// Longest error in a line; the whole text stands in the result.
+/// Longest error in a line, in characters. The result has the whole text.
 const MAX_ERROR_CHARS: usize = 160;
-/// Longest message in a line.
+/// Longest message in a line, in characters.
 const MAX_TOLD_CHARS: usize = 160;
-/// Time after which a step shows a clock.
+/// Time in milliseconds after which a step shows a clock.
 const CLOCK: u64 = 1000;
 
-/// What is shown of a run next.
+/// Next output for a followed run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// What is in hand: shown until the next line takes its place.
+    /// Progress of the present step, shown until the next line replaces it.
     InHand(String),
-    /// A line.
+    /// A line that stays.
     Done(String),
     /// More of a text.
     More(String),
-    /// The rest of a text that was shown as it came.
+    /// Rest of a text of which a part was shown.
     Rest(String),
 }
 
-/// Whose lines these are.
+/// Renderer of the lines of one run.
 #[derive(Debug, Clone)]
 pub(crate) struct Lines {
     kind: RunKind,
     style: Style,
-    /// What stands before each line of a child run: its place, and what it carries out.
+    /// Prefix of each line of a child run: its indentation, and the attempt that it executes.
     label: String,
 }
 
 impl Lines {
-    /// Of a run of this kind.
+    /// Makes the renderer of a run of this kind.
     pub(crate) const fn new(kind: RunKind, style: Style) -> Self {
         Self {
             kind,
@@ -53,13 +53,13 @@ impl Lines {
         }
     }
 
-    /// Of a child run `depth` levels down, which carries out `label`.
+    /// Makes the renderer of a child run `depth` levels down, which executes the attempt `label`.
     pub(crate) fn of_child(kind: RunKind, style: Style, depth: usize, label: &str) -> Self {
         let label = format!("{}{} ", "  ".repeat(depth), in_line(label));
         Self { kind, style, label }
     }
 
-    /// What is shown of `news`, which `view` has taken in, at `now`.
+    /// Renders `news`, which `view` has already applied. Returns `None` if there is nothing to show.
     pub(crate) fn line(&self, view: &View, news: &ViewUpdate, now: Timestamp) -> Option<Line> {
         Some(Line::Done(match news {
             ViewUpdate::Hand | ViewUpdate::Child(_) => return self.in_hand(view, now),
@@ -141,7 +141,7 @@ impl Lines {
         }))
     }
 
-    /// What is in hand at `now`: with a clock when it takes a while, and how far its items have come.
+    /// Renders the present step with the progress of its items, and with a clock if it takes longer than [`CLOCK`].
     pub(crate) fn in_hand(&self, view: &View, now: Timestamp) -> Option<Line> {
         let hand = view.hand.as_ref()?;
         let head = match self.kind {
@@ -169,7 +169,7 @@ impl Lines {
         format!("{}[{kind}:{}]", self.label, view.item)
     }
 
-    /// What stands before a step: in loops and continued runs there are more steps than nodes.
+    /// Renders the head of a step. The number of nodes is omitted when a loop or a continued run takes more steps.
     fn head(&self, view: &View, step: u32, node: &str) -> String {
         let of = if step <= view.nodes {
             format!("/{}", view.nodes)
@@ -197,7 +197,7 @@ impl Lines {
             | StepStatus::Declared => self.style.green("✓"),
         };
         let mut words = vec![self.head(view, step.step, &step.node), icon];
-        // A moment is not worth a word.
+        // Shorter times are not shown.
         if step.elapsed_ms >= 50 {
             words.push(elapsed(step.elapsed_ms));
         }
@@ -206,7 +206,7 @@ impl Lines {
     }
 }
 
-/// How long something has been in hand, if that is long enough to be shown.
+/// Renders the time since the step began. Returns an empty text below [`CLOCK`].
 fn clock(hand: &CurrentStep, now: Timestamp) -> String {
     let time = hand.since.map_or(0, |since| now.ms_since(since));
     if time < CLOCK {
@@ -241,7 +241,7 @@ fn detail(step: &StepEnd) -> Option<String> {
     }
 }
 
-/// The items that failed, each by what it is, one a line; empty if none did.
+/// Renders the failed items, one a line, each with the beginning of its value. Returns an empty text if none failed.
 pub(crate) fn failed_items(view: &View) -> String {
     let line = |failed: &FailedItem| {
         let about = failed

@@ -1,4 +1,4 @@
-//! Models, and what a thread would begin with, for people.
+//! Models and previews of threads, for people.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use rye_proto::v1::{Model, ModelPrice as Price, ModelsResponse, PreviewResponse 
 use super::budget::money;
 use super::{elapsed, fields, some, table};
 
-/// What a million tokens cost: `2.00`, or `0.10 to 0.50` where large requests cost more.
+/// Renders the price of a million tokens: `2.00`, or `0.10 to 0.50` if it rises with the size of the request.
 fn cost(prices: &[Price], of: impl Fn(&Price) -> &String) -> String {
     match (prices.first(), prices.last()) {
         (Some(first), Some(last)) if of(first) != of(last) => {
@@ -18,7 +18,7 @@ fn cost(prices: &[Price], of: impl Fn(&Price) -> &String) -> String {
     }
 }
 
-/// A line for each model: its names, the tiers it is taken for, its window, its prices, and whether it can be used.
+/// Renders a table of models with their aliases, tiers, windows, prices and status.
 pub(crate) fn models(shown: &ModelsResponse) -> String {
     let heads = [
         "MODEL", "ALIASES", "TIERS", "WINDOW", "INPUT", "OUTPUT", "STATUS",
@@ -73,7 +73,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// A thread of the directive `item_id` before it begins: the figures, then the texts.
+/// Renders the preview of a thread of the directive `item_id`: the figures, then the texts.
 pub(crate) fn preview(item_id: &str, shown: &Preview) -> String {
     let first_model = shown.model.clone().unwrap_or_default();
     let tools = shown.tools.iter().map(|tool| tool.name.clone());
@@ -99,7 +99,7 @@ pub(crate) fn preview(item_id: &str, shown: &Preview) -> String {
     parts.join("\n\n")
 }
 
-/// The tools that the model is not offered by name, each with the reason.
+/// Renders the tools that the model is not offered by name, each with the reason.
 fn left_out(shown: &Preview) -> Option<String> {
     let tools = shown.left_out.iter();
     let tools: Vec<String> = tools
@@ -108,7 +108,8 @@ fn left_out(shown: &Preview) -> Option<String> {
     (!tools.is_empty()).then(|| listed(&tools))
 }
 
-/// The permissions by how risky they are, the riskiest first; those that need no word at the start are left out.
+/// Renders the permissions with their risks, in the daemon's order. Those that are allowed without a question are
+/// omitted.
 fn risks(shown: &Preview) -> Option<String> {
     let risks = shown.risks.iter().filter(|risk| risk.policy != "allow");
     let risks = risks.map(|risk| format!("{} {} ({})", risk.permission, risk.risk, risk.policy));

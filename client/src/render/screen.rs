@@ -1,7 +1,7 @@
-//! The one way from text to a screen.
+//! The only way from text to a screen.
 //!
-//! Texts come from tools, graphs and callers. Characters that do something to a terminal instead of being seen are shown
-//! as what they are ([`sight`]), so that no text moves the cursor, hides a line or passes for another.
+//! Texts come from tools, graphs and callers. Characters that control a terminal instead of being visible are escaped
+//! ([`sight`]), so that no text moves the cursor, hides a line or imitates another text.
 
 use std::fmt::Write as _;
 
@@ -9,17 +9,17 @@ use rye_core::sight;
 
 use super::Style;
 
-/// Where green begins. Colours are noted as noncharacters, which no text has, until the text is shown.
+/// Begins green. Colours are noncharacters, which are not expected in texts, until the text is shown.
 pub(super) const GREEN: char = '\u{fdd0}';
-/// Where red begins.
+/// Begins red.
 pub(super) const RED: char = '\u{fdd1}';
-/// Where yellow begins.
+/// Begins yellow.
 pub(super) const YELLOW: char = '\u{fdd2}';
-/// Where a colour ends.
+/// Ends a colour.
 pub(super) const END: char = '\u{fdd3}';
 
-/// `text` as a screen may get it: lines stay lines, colours become what `style` makes of them, and whatever else is not
-/// seen is escaped.
+/// Escapes `text` for a screen. Line feeds and tabs stay, colours become terminal sequences if `style` allows them, and
+/// other invisible characters are escaped.
 pub(crate) fn shown(text: &str, style: Style) -> String {
     sight::shown(text, &['\n', '\t'], |unseen, out| match (unseen, style) {
         (GREEN, Style::Colour) => out.push_str("\u{1b}[32m"),
@@ -30,13 +30,12 @@ pub(crate) fn shown(text: &str, style: Style) -> String {
     })
 }
 
-/// `text` as a part of a line: its line ends are escaped too.
+/// Escapes `text` for a part of a line: line feeds and tabs are escaped too.
 pub(crate) fn in_line(text: &str) -> String {
     sight::escaped(text, &[])
 }
 
-/// A JSON document as a screen may get it: the same document, with what is not seen in its texts escaped; texts and numbers may
-/// have colours.
+/// Escapes a JSON document for a screen, as JSON escapes, so that it stays the same document. Values may be coloured.
 pub(crate) fn json(document: &str, style: Style) -> String {
     let document = escaped(document);
     match style {
@@ -45,7 +44,7 @@ pub(crate) fn json(document: &str, style: Style) -> String {
     }
 }
 
-/// A JSON document with its values in colours; keys have none.
+/// Colours the values of a JSON document, but not its keys.
 fn coloured(document: &str) -> String {
     let mut out = String::with_capacity(document.len() * 2);
     let mut rest = document;
@@ -75,7 +74,7 @@ fn coloured(document: &str) -> String {
     out
 }
 
-/// Where the text ends that `json` begins with, its quotes included.
+/// Returns the end of the quoted text that `json` begins with, its quotes included.
 fn end_of_text(json: &str) -> usize {
     let mut is_escaped = false;
     for (at, character) in json.char_indices().skip(1) {

@@ -1,4 +1,4 @@
-//! The events of a run as its transcript shows them: nothing is cut, and texts stand as they were.
+//! Events of a run in the form of its transcript: nothing is cut, and texts keep their lines.
 //!
 //! ```text
 //!    12  2026-01-01T00:00:00.000Z  cognition_out  turn 2
@@ -11,12 +11,12 @@ use serde_json::Value;
 use super::screen::in_line;
 use super::words::{ThreadText, readable};
 
-/// A payload that is longer gets lines of its own.
+/// Longest payload in characters that is shown in the line of its event.
 const LONGEST_IN_LINE: usize = 120;
 /// Indentation of each line of a text.
 const INDENT: &str = "         ";
 
-/// An event: a line that says what it is, and below it what was said or done.
+/// Renders an event: a line that names it, and its text below.
 pub(crate) fn event(seq: u64, timestamp: &str, event_type: &str, payload: &Value) -> String {
     let (brief, text) = match Event::read(event_type, &payload.to_string()) {
         Ok(Event::Thread(event)) => match ThreadText::of(&event) {
@@ -38,7 +38,7 @@ pub(crate) fn event(seq: u64, timestamp: &str, event_type: &str, payload: &Value
     shown
 }
 
-/// A payload: in the line if it is short.
+/// Returns a payload as text for the line if it is short, else as text for the lines below.
 fn plain(payload: &Value) -> (String, String) {
     let line = payload.to_string();
     if payload.as_object().is_some_and(serde_json::Map::is_empty) {

@@ -1,4 +1,4 @@
-//! The words for what happens in a thread, which `events` and `transcript` share.
+//! Words for events of a thread, shared by `events` and `transcript`.
 
 use rye_core::conversation::Message;
 use rye_core::ledger::Usage;
@@ -6,11 +6,11 @@ use rye_core::model::ThreadEvent;
 use rye_core::model::event::{CognitionIn, CognitionReasoning, MessageQueued, SystemPrompt};
 use serde_json::Value;
 
-/// An event of a thread that is a text, or a call.
+/// A text, a call or an error of a thread.
 pub(super) struct ThreadText {
-    /// All of it as a sentence, which may have several lines.
+    /// The whole event as a sentence, which may have several lines.
     pub(super) sentence: String,
-    /// All but the text.
+    /// The event without its text.
     pub(super) brief: String,
     pub(super) text: String,
 }
@@ -24,7 +24,7 @@ impl ThreadText {
         }
     }
 
-    /// The words for `event`; `None` if it is neither a text nor a call.
+    /// Returns the words for `event`, or `None` if it is neither a text nor a call nor an error.
     pub(super) fn of(event: &ThreadEvent) -> Option<Self> {
         Some(match event {
             ThreadEvent::SystemPrompt(SystemPrompt { text }) => {
@@ -94,7 +94,7 @@ impl ThreadText {
     }
 }
 
-/// The turn, and the number of the try if it is not the first.
+/// Renders the turn, and the attempt if it is not the first.
 fn turn_of(turn: u32, attempt: u32) -> String {
     match attempt {
         0 | 1 => format!("turn {turn}"),
@@ -117,7 +117,7 @@ fn broke_off(message: &Message) -> &'static str {
     }
 }
 
-/// JSON on several lines.
+/// Renders indented JSON.
 pub(super) fn readable(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string())
 }

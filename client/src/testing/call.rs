@@ -1,8 +1,10 @@
 //! One call of the tool, in the directory of its case.
 //!
-//! **Owns** the runs of that directory: none lives when a call is over, whether it answered, took too long or was interrupted. **Order.**
-//! What a run leaves behind in the directory is waited for before that is removed: the daemon would try for long to write it.
-//! **Races.** A call that was just sent may not be a run yet when it is to end; so its runs are ended until it answers.
+//! **Owns** the runs in that directory. None is alive after a call, whether it answered, took too long or was
+//! interrupted.
+//! **Order.** The files of ended runs are awaited before the directory is removed, because the daemon would keep trying
+//! to write them.
+//! **Races.** A call that was just sent may not be a run yet when it must end. So its runs are ended until it answers.
 
 use std::fs;
 use std::path::Path;
@@ -21,27 +23,27 @@ use tokio::time::{Instant, sleep};
 use super::compare::{Failed, Outcome};
 use super::file::Case;
 
-/// Time that a process has to end by itself.
+/// Time that a process gets to end by itself.
 const GRACE: Duration = Duration::from_secs(2);
-/// Pause before the next look whether a call that is to end has become a run.
+/// Pause between two attempts to end the runs of a call.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Longest wait for the end of a call, and then for its files.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Pause before the next look whether they are written.
+/// Pause between two checks whether the files are written.
 const LOOK_FOR_FILES: Duration = Duration::from_millis(5);
 
-/// How a call ended.
+/// End of a call.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// The tool answered, or the call was refused; with the id of the run, if there was one.
+    /// The tool answered, or the call was refused. The id of the run is empty if there was none.
     Answered(Outcome, String),
-    /// It took longer than its case says.
+    /// The call took longer than its case allows.
     Late,
-    /// Somebody interrupted the tests.
+    /// The tests were interrupted.
     Interrupted,
 }
 
-/// The runs of the directory of a case.
+/// Runs in the directory of a case.
 pub(super) struct Runs<'c> {
     client: &'c Client,
     directory: &'c Path,
@@ -57,7 +59,7 @@ impl<'c> Runs<'c> {
         }
     }
 
-    /// Calls `tool` as `case` says, until `stop` says that everything is to end. Returns also how long the call took.
+    /// Calls `tool` as `case` says, until it answers, takes too long, or `stop` is set. Also returns its duration.
     pub(super) async fn call(
         &self,
         tool: &ItemRef,
@@ -93,7 +95,7 @@ impl<'c> Runs<'c> {
         Ok((ended, elapsed))
     }
 
-    /// Ends what is left of the runs, and waits until their files are written.
+    /// Ends the remaining runs, and waits at most [`PATIENCE`] until their files are written.
     async fn finish(&self) -> Result<(), Error> {
         self.kill().await?;
         let runs = self.list(&[]).await?;
@@ -104,7 +106,7 @@ impl<'c> Runs<'c> {
         Ok(())
     }
 
-    /// Ends by force what lives, with all below.
+    /// Kills the live runs and their descendants.
     async fn kill(&self) -> Result<(), Error> {
         let statuses = [Status::Created, Status::Running, Status::Suspended];
         let live = self.list(&statuses).await?;
@@ -119,7 +121,7 @@ impl<'c> Runs<'c> {
         Ok(())
     }
 
-    /// The runs with one of `statuses`, or all of them.
+    /// Returns the runs with one of `statuses`; an empty list means all.
     async fn list(&self, statuses: &[Status]) -> Result<Vec<v1::Run>, Error> {
         let statuses = statuses.iter().copied();
         let request = v1::ListRequest {
@@ -134,7 +136,7 @@ impl<'c> Runs<'c> {
     }
 }
 
-/// The outcome that an answer of the daemon tells; an error that is not about the call is returned.
+/// Converts the daemon's answer to an outcome. Returns an error that does not concern the call.
 fn answered(answer: Result<v1::ExecuteResponse, Error>) -> Result<Ended, Error> {
     let answer = match answer {
         Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Bug) => {
@@ -163,12 +165,12 @@ fn answered(answer: Result<v1::ExecuteResponse, Error>) -> Result<Ended, Error> 
     Ok(Ended::Answered(Outcome { data, failure }, answer.run_id))
 }
 
-/// True if nothing more is written about `run`, which has ended.
+/// True if the files of `run`, which has ended, are written.
 fn is_written(directory: &Path, run: &v1::Run) -> bool {
     let status = run.core_status().map_or("", Status::as_str);
     let files = directory.join(".ai");
     if !files.is_dir() {
-        // The tool has removed it.
+        // The tool has removed the directory.
         return true;
     }
     let has_ended =
@@ -177,14 +179,14 @@ fn is_written(directory: &Path, run: &v1::Run) -> bool {
     if !has_ended(&files.join(record).join("thread.json")) {
         return false;
     }
-    // Tools have no page; it is the last that is written of other runs.
+    // Tools have no page. For other runs the page is written last.
     let page = Path::new("knowledge/agent/threads").join(run.item_id());
     run.kind == i32::from(v1::RunKind::Tool)
         || has_ended(&files.join(page).join(format!("{}.md", run.run_id)))
 }
 
-/// True if the record or the page `text` is that of a run that ended as `status`. The word alone is not enough: steps and calls
-/// end with the same words before the run does.
+/// True if `text`, a record or a page, has the end status `status` of its run. The word alone is not enough, because
+/// steps and calls end earlier with the same words.
 fn has_status(text: &str, status: &str) -> bool {
     let mut lines = text.lines().map(|line| line.trim().trim_end_matches(','));
     lines.any(|line| {

@@ -11,7 +11,7 @@ use super::report::Report;
 use super::source::Numbered;
 use super::stage::Stage;
 
-/// What all cases are run with.
+/// Context of all cases.
 pub(crate) struct Rig<'a> {
     pub(crate) client: &'a Client,
     pub(crate) stage: &'a Stage,
@@ -20,7 +20,7 @@ pub(crate) struct Rig<'a> {
 }
 
 impl Rig<'_> {
-    /// Runs one case; `None` if it was stopped before its end.
+    /// Runs one case. Returns `None` if it was stopped before its end.
     pub(crate) async fn run(
         &self,
         numbered: Numbered<'_>,

@@ -8,35 +8,34 @@ use similar::{ChangeTag, TextDiff};
 
 use super::file::{Expect, Expected};
 
-/// Lines of a difference that are shown.
+/// Most lines of a difference that are shown.
 const MOST_LINES: usize = 60;
-/// Lines around a difference.
+/// Lines of context around a difference.
 const AROUND: usize = 2;
 
 /// Outcome of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Outcome {
-    /// The result of the tool.
+    /// Result of the tool.
     pub(super) data: Value,
-    /// `None` if it succeeded.
+    /// `None` if the call succeeded.
     pub(super) failure: Option<Failed>,
 }
 
-/// Why a call failed.
+/// Failure of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failed {
-    /// In a word.
+    /// Reason as a word for programs.
     pub(super) code: String,
-    /// For people.
     pub(super) message: String,
 }
 
 /// A difference from what was expected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Problem {
-    /// One or a few lines.
+    /// One or a few lines for people.
     pub(super) message: String,
-    /// Lines that differ: `-` was expected, `+` is there.
+    /// Lines that differ: `-` is expected, `+` is found.
     pub(super) diff: Option<String>,
 }
 
@@ -54,7 +53,7 @@ pub(super) fn problems(expect: &Expect, outcome: &Outcome) -> Vec<Problem> {
     let mut problems = match (&outcome.failure, expect.success) {
         (None, true) => Vec::new(),
         (None, false) => vec!["it was expected to fail, and succeeded".to_owned().into()],
-        // The result of a call that failed says little.
+        // The result of a failed call says little.
         (Some(Failed { code, message }), true) => {
             return vec![format!("it failed: {message} ({code})").into()];
         }
@@ -88,7 +87,7 @@ fn misfits(expect: &Expect, Failed { code, message }: &Failed) -> Vec<Problem> {
     problems
 }
 
-/// Compares values; a number equals another spelling of it, as 1 and 1.0.
+/// True if the values are equal. Numbers are compared by value, so 1 equals 1.0.
 fn are_equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
@@ -113,7 +112,7 @@ fn are_equal(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// `found` without the keys that `part` does not name, in the order of `part`, so that a difference shows lines next to each other.
+/// Returns `found` without the keys that `part` does not name, in the order of `part`, so that a diff aligns the lines.
 fn named(part: &Value, found: &Value) -> Value {
     match (part, found) {
         (Value::Object(part), Value::Object(found)) => {
@@ -136,7 +135,7 @@ fn pretty(value: &Value) -> String {
     format!("{text}\n")
 }
 
-/// The lines that are different, with some around them.
+/// Returns the lines that differ, with some lines of context.
 fn diff(expected: &str, found: &str) -> String {
     let lines = TextDiff::from_lines(expected, found);
     let mut text = String::new();

@@ -1,6 +1,7 @@
-//! The format of `*.test.yaml`: cases of one tool. Pure.
+//! Format of `*.test.yaml`: cases of one tool. Pure.
 //!
-//! **Owns** the keys that such a file may have, and their JSON Schema for editors, which is looser than the reader and never stricter.
+//! **Owns** the keys of such a file, and their JSON Schema for editors. The schema may accept more than the reader, but
+//! never less.
 //! **Failure.** All faults of a file are reported at once, each with its position, its field and the fix.
 
 use std::cell::RefCell;
@@ -54,26 +55,26 @@ const EXPECT: Keys = Keys::new("what is expected", &[
     Key(&["error_contains"], optional_text, "Words of the error."),
 ]);
 
-/// The schema of a map whose values have one of `types`, or of null.
+/// Returns the schema of a map whose values have one of `types`. It also accepts null.
 fn map_of(types: &[&str]) -> Value {
     json!({"type": ["object", "null"], "additionalProperties": {"type": types}})
 }
 
-/// The JSON Schema of a file, for editors.
+/// Returns the JSON Schema of a file, for editors.
 pub(crate) fn schema() -> Value {
     FILE.schema_of_file("Cases that test a tool or a graph of Rye")
 }
 
-/// Time that a case may take unless it names one.
+/// Time limit of a case that sets none.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A file of tests.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TestFile {
     pub(super) tool: ItemRef,
-    /// Variables of the project.
+    /// Variables of the project's `.env`.
     pub(super) env: Vec<(String, String)>,
-    /// Files of the project: path and text.
+    /// Files of the project, by path, with their texts.
     pub(super) files: Vec<(PathBuf, String)>,
     pub(super) cases: Vec<Case>,
 }
@@ -106,7 +107,7 @@ pub(super) enum Expected {
 }
 
 impl TestFile {
-    /// Reads the text of a file.
+    /// Reads the text of a file. Returns all faults if there are any.
     pub(super) fn read(text: &str) -> Result<Self, Vec<YamlFault>> {
         let document = yaml::parse(text).map_err(|fault| vec![fault])?;
         let faults = Faults {
@@ -123,18 +124,18 @@ impl TestFile {
     }
 }
 
-/// The faults found so far.
+/// Collector of the faults of a file.
 struct Faults<'d> {
     document: &'d Document,
     found: RefCell<Vec<YamlFault>>,
 }
 
-/// A fault is noted, and a part of the file has no value.
+/// A part of the file has no value, and its fault is recorded.
 #[derive(Debug)]
 struct Noted;
 
 impl Faults<'_> {
-    /// Notes a fault at the key that leads to the JSON pointer.
+    /// Records a fault at the key that the JSON pointer refers to.
     fn add(&self, pointer: &str, message: String) -> Noted {
         let position = self.document.key_position(pointer);
         self.found.borrow_mut().push(YamlFault {
@@ -146,7 +147,7 @@ impl Faults<'_> {
     }
 }
 
-/// A map of the file, with the JSON pointer to it.
+/// A map of the file, and the JSON pointer to it.
 struct Section<'d> {
     map: &'d Object,
     pointer: String,
@@ -166,7 +167,7 @@ impl<'d> Fields<'d> for Section<'d> {
 }
 
 impl<'d> Section<'d> {
-    /// The map `value`, with its keys checked.
+    /// Returns the map `value`. Records a fault for each unknown or missing key.
     fn new(
         value: &'d Value,
         pointer: String,
@@ -202,7 +203,7 @@ impl<'d> Section<'d> {
         Ok(section)
     }
 
-    /// The JSON pointer to the value at `path` below the map.
+    /// Returns the JSON pointer to the value at `path` below the map.
     fn below(&self, path: &[&str]) -> String {
         let mut pointer = self.pointer.clone();
         for segment in path {
@@ -211,14 +212,14 @@ impl<'d> Section<'d> {
         pointer
     }
 
-    /// Notes a fault of the value at `path` below the map.
+    /// Records a fault of the value at `path` below the map.
     fn wrong(&self, path: &[&str], problem: &str) -> Noted {
         let pointer = self.below(path);
         self.faults
             .add(&pointer, format!("{} {problem}", name(&pointer)))
     }
 
-    /// The text at `key`, which is not empty.
+    /// Returns the text at `key`. An empty text is a fault.
     fn filled(&self, key: &str) -> Result<Option<&'d str>, Noted> {
         match self.text(key)? {
             Some("") => Err(self.wrong(&[key], "is empty: write a text, or leave it out")),
@@ -227,7 +228,7 @@ impl<'d> Section<'d> {
     }
 }
 
-/// The value at a JSON pointer as people write it, `cases[0].expect` in backticks; empty for the whole file.
+/// Renders a JSON pointer for people, as `cases[0].expect` in backticks; empty for the whole file.
 fn name(pointer: &str) -> String {
     let mut name = String::new();
     for segment in pointer.split('/').skip(1) {
@@ -247,7 +248,7 @@ fn name(pointer: &str) -> String {
     }
 }
 
-/// All values, or `Noted` if one of them has a fault: so the faults of all are noted.
+/// Returns all values, or `Noted` if one has a fault. All are read first, so that every fault is recorded.
 fn all<T>(values: impl Iterator<Item = Result<T, Noted>>) -> Result<Vec<T>, Noted> {
     values.collect::<Vec<_>>().into_iter().collect()
 }
@@ -369,7 +370,7 @@ fn expect(expect: &Section<'_>) -> Result<Expect, Noted> {
         let problem = "says that the tool succeeds and how it fails: leave one out";
         return Err(expect.wrong(&[], problem));
     }
-    // Here null is a value.
+    // Here null is a value, not an absent key.
     let result = match (expect.find("result"), expect.find("result_is")) {
         (Some(_), Some(_)) => {
             let problem = "says more than `result` beside it: leave one out";

@@ -13,16 +13,16 @@ use crate::render::{self, Style};
 /// Outcome of one case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// Path of its file in the project.
+    /// Path of the test file in the project.
     pub(super) file: PathBuf,
     pub(super) tool: String,
     pub(super) case: String,
     /// Empty if the case passed.
     pub(super) problems: Vec<Problem>,
     pub(super) elapsed: Duration,
-    /// The run; empty if there was none.
+    /// Id of the run; empty if there was none.
     pub(super) run_id: String,
-    /// Its directory, if that is kept.
+    /// Directory of the case, if it was kept.
     pub(super) directory: Option<PathBuf>,
 }
 
@@ -35,7 +35,7 @@ impl Report {
         convert::milliseconds(self.elapsed)
     }
 
-    /// The line of the case, with its problems below it.
+    /// Renders the line of the case, with its problems below.
     pub(crate) fn text(&self, style: Style) -> String {
         let mark = if self.has_passed() {
             style.green("✓")
@@ -93,20 +93,20 @@ impl Report {
     }
 }
 
-/// How many of `reports` passed, and how many did not.
+/// Returns the numbers of passed and failed cases.
 pub(crate) fn count(reports: &[Report]) -> (usize, usize) {
     let passed = reports.iter().filter(|report| report.has_passed()).count();
     (passed, reports.len() - passed)
 }
 
-/// All of `reports` as one document.
+/// Returns all reports as one JSON document.
 pub(crate) fn document(reports: &[Report]) -> Value {
     let (passed, failed) = count(reports);
     let cases: Vec<Value> = reports.iter().map(Report::to_json).collect();
     json!({"passed": passed, "failed": failed, "cases": cases})
 }
 
-/// All of `reports` as `JUnit` XML, a suite for each file.
+/// Renders all reports as `JUnit` XML, with one suite per file.
 pub(crate) fn junit(reports: &[Report], elapsed: Duration) -> Result<String, SerializeError> {
     let mut whole = quick_junit::Report::new("ryectl test");
     whole.set_time(elapsed);

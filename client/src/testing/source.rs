@@ -1,4 +1,4 @@
-//! Files of tests in a project, and their cases.
+//! Test files of a project, and their cases.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,24 +8,24 @@ use rye_item::spaces::{FOLDER, SKIPPED, is_test};
 use super::file::{Case, TestFile};
 use crate::local_error::LocalError;
 
-/// Suffix of the names of files of tests.
+/// Suffix of the name of a test file.
 const SUFFIX: &str = ".test.yaml";
-/// Largest file of tests, in bytes.
+/// Largest test file, in bytes.
 const MOST_BYTES: u64 = 8 << 20;
 
-/// The files of tests at or below `root`.
+/// Test files at or below `root`.
 pub(crate) struct Sources {
     root: PathBuf,
     files: Vec<Source>,
 }
 
-/// A file of tests, with its path in the project.
+/// A test file, with its path in the project.
 pub(crate) struct Source {
     pub(super) path: PathBuf,
     pub(super) file: TestFile,
 }
 
-/// A case to run, with its number among all of them and its file.
+/// A case to run, with its test file and its number among the selected cases, from 1.
 #[derive(Clone, Copy)]
 pub(crate) struct Numbered<'s> {
     pub(super) number: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Numbered<'s> {
 }
 
 impl Sources {
-    /// Reads the files of tests that `named` means, or all of `project`.
+    /// Reads the test files that `named` refers to, or all of `project`.
     pub(crate) fn find(
         named: Option<&Path>,
         project: &Path,
@@ -45,7 +45,7 @@ impl Sources {
         Ok(Self { root, files })
     }
 
-    /// The cases whose tool or name contains `filter`; an error if there are none.
+    /// Returns the cases whose tool or name contains `filter`. Returns an error if there are none.
     pub(crate) fn select(&self, filter: Option<&str>) -> Result<Vec<Numbered<'_>>, LocalError> {
         let text = filter.unwrap_or_default();
         let mut cases = Vec::new();
@@ -75,7 +75,7 @@ impl Sources {
     }
 }
 
-/// The file or folder that is searched for tests.
+/// Returns the file or folder that is searched for test files.
 fn root(named: Option<&Path>, project: &Path, here: &Path) -> Result<PathBuf, LocalError> {
     let tools = project.join(FOLDER).join("tools");
     let Some(named) = named else {
@@ -108,11 +108,11 @@ fn root(named: Option<&Path>, project: &Path, here: &Path) -> Result<PathBuf, Lo
             path.display()
         )));
     }
-    // Without a `/` at its end.
+    // Removes a `/` at the end.
     Ok(tools.join(below).components().collect())
 }
 
-/// Reads the files of tests at or below `root`, in the order of their paths.
+/// Reads the test files at or below `root`, in the order of their paths.
 fn read(project: &Path, root: &Path) -> Result<Vec<Source>, LocalError> {
     let mut paths = Vec::new();
     collect(root.to_owned(), &mut paths);
@@ -140,7 +140,8 @@ fn read(project: &Path, root: &Path) -> Result<Vec<Source>, LocalError> {
     }
 }
 
-/// Adds the files of tests at or below `path` to `found`. Links are not followed, and a folder that cannot be read has none.
+/// Adds the test files at or below `path` to `found`. Links are not followed. A folder that cannot be read counts as
+/// empty.
 fn collect(path: PathBuf, found: &mut Vec<PathBuf>) {
     if path.is_file() {
         found.push(path);

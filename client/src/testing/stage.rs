@@ -1,9 +1,10 @@
-//! The directory that a case runs in: the items of the project, and over them what its file says.
+//! Directory in which a case runs: a copy of the project's items, and over it the variables and files of the test file.
 //!
-//! **Owns** the temporary directories; they are removed when they are dropped, unless they are kept. **Never** writes to the project: what is
-//! not copied but linked (what package managers installed) is not written through. **Order.** The copy first, then `.env`, then the
-//! files, each in the place of what was copied there. **Bounds.** The items of a project are copied up to 64 MiB; more is an error that names
-//! the largest file.
+//! **Owns** the temporary directories. They are removed when dropped, unless they are kept.
+//! **Never** writes to the project. Folders of installed packages are linked instead of copied, and no file is written
+//! through a link.
+//! **Order.** First the copy, then `.env`, then the files, each of which replaces the copy in its place.
+//! **Bounds.** At most 64 MiB and 20,000 entries are copied. More is an error that names the largest file.
 
 use std::fs;
 use std::io;
@@ -25,25 +26,25 @@ use crate::local_error::LocalError;
 
 /// Folders of `.ai` that are copied.
 const COPIED: [&str; 5] = ["tools", "directives", "knowledge", "config", "lockfiles"];
-/// Folders of `.ai` that are the pages of runs.
+/// Folders of `.ai` that hold pages of runs and are not copied.
 const PAGES: [&str; 2] = ["knowledge/graphs", "knowledge/agent/threads"];
-/// What package managers install: it may be large, and tools are not changed by it.
+/// Folders of installed packages. They may be large, and tools do not change them.
 const INSTALLED: [&str; 2] = [".venv", "node_modules"];
 /// Most bytes that are copied.
 const MOST_BYTES: u64 = 64 << 20;
 /// Most files, folders and links that are copied.
 const MOST_ENTRIES: usize = 20_000;
 
-/// Something that is copied of a project.
+/// An entry of the copy of a project.
 #[derive(Debug)]
 enum Entry {
     Folder,
     File,
-    /// To this path; relative ones stay so.
+    /// Link to this path; a relative path stays relative.
     Link(PathBuf),
 }
 
-/// The items of a project by their paths in it, each folder before its entries.
+/// Items of a project by their paths in it, each folder before its entries.
 #[derive(Debug)]
 struct Items {
     project: PathBuf,
@@ -91,7 +92,7 @@ impl Items {
         Ok(items)
     }
 
-    /// Links the folder `name` by its absolute path, if there is one.
+    /// Links the folder `name` by its absolute path, if it exists.
     fn link_installed(&mut self, name: PathBuf) {
         if let Ok(real) = fs::canonicalize(self.project.join(&name))
             && real.is_dir()
@@ -118,7 +119,7 @@ fn is_installed(folder: &Path) -> bool {
     INSTALLED.iter().any(|name| folder.ends_with(name))
 }
 
-/// True unless a folder below `.ai` holds pages of runs, or what is made anew; `dist` and `build` may be parts of a tool.
+/// True unless the folder holds pages of runs or generated files. `dist` and `build` may be parts of a tool.
 fn is_copied(folder: &Path) -> bool {
     let is_skipped = |name: &&str| folder.ends_with(name) && !matches!(*name, "dist" | "build");
     let is_page = |page: &&str| folder == Path::new(FOLDER).join(page);
@@ -135,18 +136,18 @@ fn too_much(project: &Path, largest: &Path) -> LocalError {
     ))
 }
 
-/// The user's side of the spaces, and the key that signs unsigned items of tests.
+/// User and system space, and the key that signs unsigned items of tests.
 #[derive(Debug)]
 pub(crate) struct Signer {
-    /// The directory whose `.ai` is the user space.
+    /// Directory whose `.ai` is the user space.
     pub(crate) user: PathBuf,
-    /// The root of the system space.
+    /// Root of the system space.
     pub(crate) system: PathBuf,
     pub(crate) keys: KeyDir,
     pub(crate) now: Timestamp,
 }
 
-/// The items of a project and the temporary directory for copies of them.
+/// Items of a project, and the temporary directory for copies of them.
 #[derive(Debug)]
 pub(crate) struct Stage {
     items: Items,
@@ -155,7 +156,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Lists the items of `project` and makes the directory.
+    /// Lists the items of `project` and makes the temporary directory.
     pub(crate) fn new(project: &Path, signer: Signer) -> Result<Self, LocalError> {
         let items = Items::of(project)?;
         let root = tempfile::Builder::new().prefix("rye-test-").tempdir();
@@ -170,9 +171,9 @@ impl Stage {
         })
     }
 
-    /// Makes the directory of the case of that number; the error is for people.
+    /// Makes the directory of the case `number`. The error is a message for people.
     pub(super) fn directory(&self, number: usize, file: &TestFile) -> Result<Directory, String> {
-        // As the daemon spells it.
+        // The daemon uses the canonical path.
         let root = fs::canonicalize(self.root.path());
         let root = root.map_err(|error| format!("its directory is gone: {error}"))?;
         let directory = Directory {
@@ -185,37 +186,38 @@ impl Stage {
         Ok(directory)
     }
 
-    /// Keeps the directories that were not removed, and returns their parent.
+    /// Keeps the directories that were not removed. Returns their parent.
     pub(crate) fn keep(self) -> PathBuf {
         self.root.keep()
     }
 }
 
-/// The directory of one case.
+/// Directory of one case.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) root: PathBuf,
 }
 
 impl Directory {
-    /// Removes it; what cannot be removed goes with the stage, or stays.
+    /// Removes the directory. What cannot be removed is removed with the stage, or stays.
     pub(super) fn remove(&self) {
-        // A tool may have left what nobody may remove; the next look is that of the system's own cleaning.
+        // A tool may have left files that this user cannot remove; cleaning the temporary directory is up to the
+        // system.
         drop(fs::remove_dir_all(&self.root));
     }
 
-    /// A text in which paths below it are those of the project.
+    /// Replaces paths in the directory by paths in the project.
     pub(super) fn without_its_path(&self, text: &str) -> String {
         let root = self.root.display().to_string();
         text.replace(&format!("{root}/"), "").replace(&root, ".")
     }
 
-    /// Writes the variables and the files that `file` adds.
+    /// Writes the variables and the files that `file` adds, and signs unsigned items.
     fn add(&self, file: &TestFile, signer: &Signer) -> Result<(), String> {
         if !file.env.is_empty() {
             let mut lines = String::new();
             for (name, value) in &file.env {
-                // Between quotes a value is taken as it is.
+                // A quoted value is taken literally.
                 lines.extend([name.as_str(), "=\"", value.as_str(), "\"\n"]);
             }
             let written = fs::write(self.root.join(".env"), lines);
@@ -235,7 +237,7 @@ impl Directory {
             let written = fs::write(&path, text);
             written.map_err(|error| of(format!("cannot be written: {error}")))?;
         }
-        // All of them are there before one is signed: a schema among them may say what another has to be like.
+        // All files exist before one is signed, because a schema among them may apply to another.
         for (name, text) in &file.files {
             let Ok(place) = spaces.locate(&self.root.join(name)) else {
                 continue;
@@ -246,7 +248,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Path to write the file `name` to: its folder exists, and no link leads elsewhere.
+    /// Returns the path for the file `name`. Makes its folder, removes an existing file, and refuses a path through a
+    /// link.
     fn free(&self, name: &Path) -> Result<PathBuf, String> {
         let path = self.root.join(name);
         let folders = path.ancestors().skip(1);
@@ -261,7 +264,7 @@ impl Directory {
         made.map_err(|error| format!("cannot have a folder: {error}"))?;
         match fs::symlink_metadata(&path) {
             Ok(found) if found.is_dir() => return Err("is a folder".to_owned()),
-            // A link is not written through, and a copy not over.
+            // The entry is removed, so that nothing is written through a link or over a copy.
             Ok(_) => fs::remove_file(&path).map_err(|error| error.to_string())?,
             Err(_) => {}
         }
@@ -269,7 +272,8 @@ impl Directory {
     }
 }
 
-/// Removes what would be used in the place of a new file at `place`, or refuse it: files of the same item, and its locks.
+/// Removes files that would be used instead of a new file at `place`, or would refuse it: other files of the same item,
+/// and its locks.
 fn replace(spaces: &Spaces, place: &ItemLocation) {
     let extensions = place.item.kind.extensions().iter().copied();
     let others = extensions.filter(|extension| *extension != place.extension);
@@ -284,12 +288,12 @@ fn replace(spaces: &Spaces, place: &ItemLocation) {
     };
     let locks = lock::list(spaces).into_iter().filter(is_of_it);
     for path in others.chain(locks.map(|lock| lock.path)) {
-        // Mostly there is none.
+        // Usually there is none.
         drop(fs::remove_file(path));
     }
 }
 
-/// Signs the item at `place` with the user's key, if it is unsigned.
+/// Signs the item at `place` with the user's key if it is unsigned. Key files stay unsigned.
 fn sign_unsigned(
     spaces: &Spaces,
     place: &ItemLocation,

@@ -118,7 +118,7 @@ async fn run_all(
     (reports, ended)
 }
 
-/// Waits for a signal by which somebody stops the tests.
+/// Waits for a signal that stops the tests.
 async fn next([interrupt, terminate, hangup]: &mut [Signal; 3]) {
     tokio::select! {
         _ = interrupt.recv() => {}

@@ -1,16 +1,16 @@
-//! What is new of a run that is watched.
+//! Changes of a followed run.
 
 use rye_core::model::StepStatus;
 
 use super::Child;
 use rye_proto::v1::ItemCount;
 
-/// What an event or a delta brought.
+/// Change by an event or a delta.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ViewUpdate {
-    /// [`super::View::hand`] is another, or has come farther.
+    /// [`super::View::hand`] is another step or has progressed.
     Hand,
-    /// The same, and a child run carries it out.
+    /// A child run executes an attempt.
     Child(Child),
     /// A step has ended.
     Step(StepEnd),
@@ -18,81 +18,71 @@ pub enum ViewUpdate {
     Retry {
         /// Number of the step.
         step: u32,
-        /// The node.
         node: String,
-        /// Why it failed, if that was not told before.
+        /// Error of the failed try, if it was not reported before.
         why: Option<String>,
-        /// How often it was tried again, this time included.
+        /// Number of retries of the step, this one included.
         retries: u32,
-        /// In how many milliseconds.
+        /// Pause before the retry, in milliseconds.
         wait_ms: u64,
-        /// Who asked for it: `node`, `resume`, or the id of a hook.
+        /// Requester of the retry: `node`, `resume`, or the id of a hook.
         by: String,
     },
-    /// Something the author should know.
+    /// Warning for the author of the item.
     Warning {
-        /// The node at hand.
+        /// Present node, if there is one.
         node: Option<String>,
-        /// What.
         message: String,
     },
-    /// More of what the model says.
+    /// More of the model's text.
     More(String),
-    /// The rest of what was told as it came.
+    /// Rest of a text of which a part was shown.
     Rest(String),
-    /// What the model said, of which nothing was told yet.
+    /// Text of the model of which nothing was shown.
     Said(String),
-    /// What was told of this turn does not count.
+    /// What was shown of this turn is void.
     TakenBack {
-        /// The turn.
         turn: u32,
     },
-    /// Somebody said something to the model.
+    /// A message to the model.
     Told {
-        /// The turn.
         turn: u32,
-        /// What.
         text: String,
     },
     /// A call of a tool has ended.
     Call {
-        /// The turn.
         turn: u32,
-        /// What it carried out; none if it was refused.
+        /// Item that the call executed; `None` if the call was refused.
         item: Option<String>,
         /// Wall time in milliseconds.
         elapsed_ms: u64,
-        /// Why it failed.
+        /// Error, if the call failed.
         error: Option<String>,
     },
     /// A call of the model failed.
     TurnFailed {
-        /// The turn.
         turn: u32,
-        /// Why.
         error: String,
-        /// In how many milliseconds it is made again; 0 if it is not, or at once.
+        /// Pause in milliseconds before the next try; 0 if there is none, or if it follows at once.
         pause_ms: u64,
     },
 }
 
-/// How a step ended.
+/// End of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepEnd {
-    /// Its number.
+    /// Number of the step.
     pub step: u32,
-    /// Its node.
     pub node: String,
-    /// How.
     pub status: StepStatus,
     /// Wall time in milliseconds.
     pub elapsed_ms: u64,
-    /// State keys that it set and no step before it.
+    /// State keys that no step before it has set.
     pub new_keys: Vec<String>,
-    /// Why it failed.
+    /// Error, if the step failed.
     pub error: Option<String>,
-    /// Its items, if it had any.
+    /// Count of its items, if it has any.
     pub items: Option<ItemCount>,
-    /// How many of these were results of an earlier run.
+    /// Number of items whose results come from an earlier run.
     pub cached: u32,
 }

@@ -1,27 +1,27 @@
-//! What a model says, shown as it comes, and never twice.
+//! Text of a model, shown as it arrives and never twice.
 //!
-//! **Owns** how much of the text of one call of the model was shown. What is shown is a beginning of the text that the call comes to,
-//! so that the rest can be shown when all of it is there.
+//! **Owns** the number of bytes of a model call's text that were shown. The shown text is a prefix of the final text,
+//! so the rest can be shown when the text is complete.
 
 use rye_proto::v1;
 
-/// How much of what a model says was shown.
+/// Shown part of the text of one model call.
 #[derive(Debug, Default)]
 pub(super) struct ShownText {
-    /// The turn, and which try of it.
+    /// Turn and attempt.
     call: (u32, u32),
-    /// Bytes of its text that were shown, or told to be missing.
+    /// Bytes of the text that were shown or reported as missing.
     shown: u64,
-    /// The place of the last text in the message.
+    /// Position of the last text in the message.
     position: u32,
 }
 
-/// What is shown of a delta.
+/// Change of the shown text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TextChange {
     /// More of the text.
     More(String),
-    /// What was shown of this turn does not count.
+    /// What was shown of this turn is void.
     TakenBack(u32),
 }
 
@@ -30,7 +30,7 @@ fn length(text: &str) -> u64 {
 }
 
 impl ShownText {
-    /// What is shown of `delta`, if anything is.
+    /// Returns the change that `delta` makes to the shown text, if there is one.
     pub(super) fn hear(&mut self, delta: &v1::Delta) -> Option<TextChange> {
         let call = (delta.turn, delta.attempt);
         match delta.kind() {
@@ -71,7 +71,7 @@ impl ShownText {
         }
     }
 
-    /// The texts so far are `text`, behind `left_out` bytes that nobody has any more.
+    /// Continues when the text so far is `text` after `left_out` bytes that are no longer available.
     fn catch_up(&mut self, text: &str, left_out: u64) -> Option<TextChange> {
         let missing = left_out.saturating_sub(self.shown);
         let known = usize::try_from(self.shown.saturating_sub(left_out)).unwrap_or(usize::MAX);
@@ -85,7 +85,7 @@ impl ShownText {
         (!new.is_empty()).then(|| TextChange::More(new.to_owned()))
     }
 
-    /// What is left to show when the call comes to `text`: `None` if nothing of it was shown yet.
+    /// Returns the part of the final `text` that is not shown yet, or `None` if nothing of it was shown.
     pub(super) fn rest(&mut self, turn: u32, attempt: u32, text: &str) -> Option<String> {
         let Self { call, shown, .. } = std::mem::take(self);
         if call != (turn, attempt) || shown == 0 {
@@ -120,7 +120,7 @@ mod tests {
         delta(v1::DeltaKind::Reset, 1, text, left_out)
     }
 
-    /// All that is shown of a call that comes to `text`.
+    /// Returns all that is shown of a call with the final text `text`.
     fn shown(deltas: &[v1::Delta], text: &str) -> String {
         let mut speech = ShownText::default();
         let mut all = String::new();
@@ -169,7 +169,7 @@ mod tests {
             ),
             (vec![said(1, "Hel"), reset("", 0)], "Hel<taken back>Hello"),
             (vec![reset("", 0)], "Hello"),
-            // An answer that came to less than was said.
+            // The final text is shorter than the shown one.
             (vec![said(1, "Hello, and more")], "Hello, and more"),
         ];
         for (deltas, expected) in table {
