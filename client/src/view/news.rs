@@ -41,14 +41,9 @@ pub enum ViewUpdate {
     /// Text of the model of which nothing was shown.
     Said(String),
     /// What was shown of this turn is void.
-    TakenBack {
-        turn: u32,
-    },
+    TakenBack { turn: u32 },
     /// A message to the model.
-    Told {
-        turn: u32,
-        text: String,
-    },
+    Told { turn: u32, text: String },
     /// A call of a tool has ended.
     Call {
         turn: u32,
