@@ -48,7 +48,7 @@ impl From<String> for Problem {
     }
 }
 
-/// Compares `outcome` with `expect`.
+/// Returns the differences between `outcome` and `expect`.
 pub(super) fn problems(expect: &Expect, outcome: &Outcome) -> Vec<Problem> {
     let mut problems = match (&outcome.failure, expect.success) {
         (None, true) => Vec::new(),

@@ -68,7 +68,6 @@ pub(crate) fn schema() -> Value {
 /// Time limit of a case that sets none.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A file of tests.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TestFile {
     pub(super) tool: ItemRef,

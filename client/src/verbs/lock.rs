@@ -31,7 +31,6 @@ fn ids(names: &[ItemName]) -> Result<Vec<ItemId>, Failure> {
     ids.collect()
 }
 
-/// A lock that was written.
 struct Written {
     tool: String,
     version: String,

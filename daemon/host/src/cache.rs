@@ -1,8 +1,8 @@
 //! Caches of bounded size, by `quick_cache`.
 //!
-//! A full cache evicts values that are seldom requested. **Never** makes a value under its lock: concurrent callers with
-//! one key wait for the first of them and share its value. **Failure.** A value that cannot be made is not kept, and the
-//! next caller makes it again.
+//! A full cache evicts values that are seldom requested. **Never** makes a value under its lock: concurrent callers
+//! with one key wait for the first of them and share its value. **Failure.** A value that cannot be made is not kept,
+//! and the next caller makes it again.
 
 use std::hash::Hash;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Interfaces of the daemon to its host: tasks and threads, time, safe paths and atomic writes, blobs, crash suspects, file pools, and
-//! fail points for tests.
+//! Interfaces of the daemon to its host: tasks, time, safe paths, caches, blobs, crash suspects, file pools, and fail
+//! points for tests.
 //!
 //! Each group of modules is a row, the lowest first: a module uses only earlier rows.
 

@@ -324,7 +324,7 @@ fn mapping(text: &str, above: usize) -> Result<Map<String, Value>, Error> {
     document(text, above).map(|(_, fields)| fields)
 }
 
-/// The same, with the positions of its fields.
+/// Reads a YAML mapping and the positions of its fields. `above` is the number of lines above it in its file.
 fn document(text: &str, above: usize) -> Result<(yaml::Document, Map<String, Value>), Error> {
     let mut document = yaml::parse(text).map_err(|fault| Error::Syntax {
         line: above + fault.line,

@@ -333,7 +333,8 @@ impl Spaces {
         Ok(names.transpose()?.iter().flatten().filter_map(id).collect())
     }
 
-    /// The same including subfolders; `None` if there are more than `most`, or more than `MOST_FOLDERS` folders.
+    /// Ids of the items of `kind` in the folder `category` of `space` and its subfolders, in no order. `None` if there
+    /// are more than `most`, or more than `MOST_FOLDERS` folders.
     pub(crate) fn ids_below(
         &self,
         kind: ItemKind,

@@ -197,7 +197,6 @@ fn pay(steps: usize) {
 #[derive(Debug)]
 struct Metered;
 
-/// A value.
 #[derive(Debug, Clone, Copy)]
 struct MeteredValue<'a>(&'a Value);
 

@@ -206,7 +206,7 @@ impl Supervisor {
             .collect()
     }
 
-    /// The same at any depth.
+    /// Live runs below `id`, at any depth, that a kill of it covers.
     fn covered_line(&self, id: &RunId) -> Vec<Arc<Run>> {
         let mut line = self.covered(id);
         let mut next = 0;

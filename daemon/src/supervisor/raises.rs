@@ -37,7 +37,7 @@ pub(super) fn part_of(request: &Resume, suspended: &Run, run: &Run, target: &Run
     }
 }
 
-/// Returns true for a run that is suspended at one of its own numeric limits.
+/// True if the run is suspended at one of its own numeric limits.
 fn stands_at_limit(run: &Run) -> bool {
     let why = run.suspension();
     let code = why.filter(|why| why.reason == SuspendReason::Limit);

@@ -124,7 +124,7 @@ pub enum StartAt {
 #[derive(Debug, Clone)]
 pub struct Lineage {
     pub parent: RunId,
-    /// The parent's spec.
+    /// Specification of the parent.
     pub spec: Arc<Spec>,
     /// The limits that the parent leaves to each child run.
     pub limits: Limits,

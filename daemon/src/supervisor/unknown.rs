@@ -61,7 +61,8 @@ impl Supervisor {
         self.find_unknown(run, LiveChildren::Awaited).await
     }
 
-    /// The same for a display of `run`, without waiting. Empty for a run that has not ended.
+    /// Returns the unknown attempts of `run` for display, without waiting. Empty for a run that has not ended or that
+    /// cannot be continued.
     pub async fn left_in_doubt(&self, run: &Run) -> Result<Vec<InDoubt>, Error> {
         let is_cut_short = match run.status() {
             Status::Error | Status::Cancelled | Status::Killed => true,
@@ -120,7 +121,8 @@ impl Supervisor {
         work.boxed()
     }
 
-    /// The same if resuming the suspended `run` repeats its last step. Empty otherwise.
+    /// Returns the unknown attempts that a resume of the suspended `run` would repeat. Empty if it does not repeat the
+    /// last step.
     pub(super) async fn unknown_of_retry(&self, run: &Run) -> Result<Vec<Unknown>, Error> {
         if run.resume_retries_failed_step() {
             self.unknown(run).await

@@ -32,7 +32,7 @@ pub(super) async fn compose(at: &RunContext, contract: &Contract) -> Result<Prom
     composed.unwrap_or_else(|error| Err(error.gone().unwrap_or_else(|| failed(&error))))
 }
 
-/// The same, synchronously. Blocks; stores nothing.
+/// Composes the prompt synchronously. Blocks; stores nothing.
 pub fn prompt(
     library: &Library,
     directive: &Effective,

@@ -59,7 +59,7 @@ pub struct Found {
     pub device: u64,
     /// Number of the file in its file system.
     pub inode: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
@@ -100,8 +100,8 @@ impl Dir {
         Ok(Self(fcntl::open(path, DIRECTORY, Mode::empty())?))
     }
 
-    /// Opens the directory at `path` and follows links in it, for paths that no other user may change. The empty path is
-    /// the current directory.
+    /// Opens the directory at `path` and follows links in it, for paths that no other user may change. The empty path
+    /// is the current directory.
     pub fn follow(path: &Path) -> io::Result<Self> {
         let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         Ok(Self(fcntl::open(or_here(path), flags, Mode::empty())?))
@@ -352,7 +352,7 @@ impl Dir {
         folder.make(Path::new(item))
     }
 
-    /// Makes the names in it survive a power cut.
+    /// Makes the names in the directory survive a power cut.
     pub fn sync(&self) -> io::Result<()> {
         Ok(unistd::fsync(&self.0)?)
     }

@@ -1,12 +1,13 @@
 //! Atomic writes of single files: a reader sees the old or the new content, never a part.
 //!
-//! A [`Draft`] is new content under a temporary name. Dropping it removes that file, unless it was renamed. **Order.**
-//! [`Draft::commit`] syncs the file, renames it and syncs its directory; the new file survives a crash once it returns,
-//! and a crash before leaves the old one. [`Draft::rename`] alone syncs nothing, for files that are made again after a
-//! crash. **Leftovers** of a writer that died go by one of two rules. A name with one writer is replaced by its next
-//! draft. Names of [`temporary_name`] are unique, for directories with several writers; a sync removes those of the same
-//! directory that are more than one hour older than the written file. It touches no other names, and nothing but
-//! regular files. A file that cannot be removed is left; this is not an error.
+//! A [`Draft`] is new content under a temporary name. Dropping it removes that file, unless it was renamed.
+//! **Order.** [`Draft::commit`] syncs the file, renames it and syncs its directory. Once it returns, the new file
+//! survives a crash; a crash before that leaves the old one. [`Draft::rename`] alone syncs nothing, for files that are
+//! made again after a crash.
+//! **Leftovers** of a writer that died are removed by one of two rules. A name with one writer is replaced by its next
+//! draft. Names of [`temporary_name`] are unique, for directories with several writers. A sync removes such files from
+//! its directory if they are more than one hour older than the written file. It removes nothing else, and only regular
+//! files. A file that cannot be removed is left; this is not an error.
 
 use std::borrow::Borrow;
 use std::fs::File;
@@ -49,7 +50,7 @@ impl<D: Borrow<Dir>> Draft<D> {
         Self::with_mode(dir, temporary, 0o666)
     }
 
-    /// As [`Draft::new`], with the permission bits `mode` less the umask.
+    /// Works like [`Draft::new`], with the permission bits `mode` less the umask.
     pub fn with_mode(dir: D, temporary: String, mode: u32) -> io::Result<Self> {
         let at = dir.borrow();
         let file = match at.create_with(&temporary, mode) {
@@ -68,7 +69,6 @@ impl<D: Borrow<Dir>> Draft<D> {
         Ok(Self { temporary, file })
     }
 
-    /// The directory of the file.
     pub fn dir(&self) -> &Dir {
         self.temporary.dir.borrow()
     }
@@ -102,7 +102,7 @@ impl<D: Borrow<Dir>> Draft<D> {
         self.publish(name)
     }
 
-    /// As [`Draft::commit`], for a file that is synced already.
+    /// Works like [`Draft::commit`], for a file that is already synced.
     pub fn publish(mut self, name: &str) -> io::Result<()> {
         self.temporary.rename(None, name)?;
         self.dir().sync()

@@ -116,7 +116,7 @@ impl Library {
         Ok(self.merged(item, upper.iter().flatten())?.0)
     }
 
-    /// The same without the files of projects, for settings that a project must not decide itself.
+    /// Like [`Self::config`], without the files of projects, for settings that a project must not decide itself.
     pub fn own_config(&self, item: &ItemRef) -> Result<Map<String, Value>, Error> {
         let of_user = self.config_file(item, Space::User)?;
         Ok(self.merged(item, of_user.iter())?.0)

@@ -48,7 +48,8 @@ pub(super) const TOOL: Keys = Keys {
     ])
 };
 
-/// Returns the JSON Schema of a tool written as YAML, for editors. It accepts everything that the reader of tools accepts, and more.
+/// Returns the JSON Schema of a tool written as YAML, for editors. It accepts everything that the reader of tools
+/// accepts, and more.
 pub(super) fn schema() -> Value {
     TOOL.schema_of_file("A tool of Rye")
 }

@@ -57,7 +57,7 @@ impl Spaces {
         self.list(&ItemKind::ALL, space, most)
     }
 
-    /// The same for one type.
+    /// Items of one type in `space`, at most `most`. Unreadable folders are skipped.
     pub fn listing_of(&self, kind: ItemKind, space: Space, most: usize) -> Listing {
         self.list(&[kind], space, most)
     }
