@@ -31,7 +31,7 @@ use crate::error::{Error, NotStarted};
 
 /// Longest request in bytes. The daemon refuses longer ones.
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
-/// Longest accepted answer in bytes: a state of 64 MiB as JSON in a message, with room for escapes.
+/// Longest accepted answer in bytes: a value of 64 MiB, such as the result of a tool, as JSON with room for escapes.
 const MAX_ANSWER_BYTES: usize = 256 * 1024 * 1024;
 /// Longest wait of a reading call for the daemon to come back, and of a call that waits only for the daemon for its
 /// answer.

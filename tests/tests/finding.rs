@@ -146,7 +146,7 @@ fn a_daemon_that_does_not_answer_is_named_by_its_pid_and_ended_by_stop_and_resta
     let named = format!("ryed (pid {})", first.pid());
     let notice = notice(&mut ps);
     assert!(notice.starts_with(&named), "{notice}");
-    // That is long before the daemon is ended by force, even on a slow machine.
+    // The notice arrives long before the daemon would be ended by force, even on a slow machine.
     assert!(began.elapsed() < Duration::from_secs(8));
     let stop = Outcome::of(stop).code(0).tells(&[&named]);
     assert_eq!(stop.json()["forced"], true);

@@ -230,7 +230,7 @@ fn a_daemon_starts_on_a_full_disk_and_has_what_was_there() {
         disk.world.project().join("in").exists().then_some(())
     });
     let before = disk.ryectl("daemon info --json").ok().json();
-    // As after a reboot, the directory must be described again, for which there is no space.
+    // The record has another boot id, as after a reboot, so it must be written again. There is no space for it.
     let record = disk.inside("node.json");
     let text = fs::read(&record).unwrap();
     let mut described: Value = serde_json::from_slice(&text).unwrap();

@@ -217,8 +217,8 @@ fn nested_tool_output_for_recursive_schema_stays_within_memory() {
     assert_eq!(world.settled(&beside)["status"], "completed");
 }
 
-/// Number of concurrent items that print much, and the memory limit in MB. `RYE_OUTPUT_WIDE` sets the number, with a
-/// limit of 1,000 MB.
+/// Number of concurrent items with much output, and memory limit in MB. `RYE_OUTPUT_WIDE` sets the number, with a limit
+/// of 1,000 MB.
 const WIDE: (u64, u64) = (20, 400);
 
 #[test]

@@ -311,7 +311,7 @@ fn kill_while_it_waits(world: &World, daemon: &Daemon) {
 /// Leaves the state of a daemon that died while it computed for `run`.
 fn computed_for(world: &World, run: &str) {
     let name = rye_core::seal::sha256_hex(run);
-    // The last bit says that the death was the daemon's own fault.
+    // The last bit, which would report a fault of the daemon, is cleared.
     let name = u64::from_str_radix(&name[..16], 16).unwrap() & !1;
     let path = world.state().join("acting");
     let mut acting = std::fs::read(&path).unwrap();

@@ -372,7 +372,7 @@ impl Battle {
 struct Record {
     /// Keys of finished effects.
     finished: Vec<String>,
-    /// Keys of effects in flight, by the name under which the run asks about them.
+    /// Keys of effects in flight, by the name of the attempt in the run's question.
     open: HashMap<String, String>,
     /// Number of tries of each effect.
     tries: HashMap<String, u64>,

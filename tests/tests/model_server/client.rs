@@ -38,7 +38,7 @@ pub(super) struct Answer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// As the protocol requires.
+    /// The body ended as the protocol requires.
     Clean,
     /// The connection was closed before the end of the body.
     Closed,

@@ -27,7 +27,7 @@ use super::pin;
 
 /// Actions of users, and the graphs for them.
 pub(super) struct Scenario {
-    /// Its snapshot is `events_<name>`.
+    /// Name of the scenario. Its snapshot is `events_<name>`.
     pub(super) name: &'static str,
     /// Ids below `t/`, each with the YAML below its key `config`.
     pub(super) graphs: &'static [(&'static str, &'static str)],

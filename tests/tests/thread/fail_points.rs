@@ -60,7 +60,7 @@ const OF_A_TURN: &[Row] = &[
     row("after:thread_completed", "undeclared", 1..=1, 0..=0),
 ];
 
-/// The same, by the declared effect of a second execution of its tool.
+/// The same thread, by the declared effect of a second execution of its tool.
 const OF_A_CALL: &[Row] = &[
     row("after:tool_call_start", "undeclared", 0..=0, 0..=1),
     row("after:tool_call_start", "idempotent", 1..=1, 0..=1),

@@ -17,8 +17,7 @@ use crate::crash::rounds;
 
 /// Number of deaths. `RYE_CRASH_ROUNDS` overrides it.
 const ROUNDS: usize = 6;
-/// Upper bound: the root waits in one step for two of three deaths, and a step that was begun after a hundred restarts
-/// counts as a crash loop.
+/// Upper bound on the number of deaths.
 const MOST_ROUNDS: usize = 140;
 
 /// The threads: which ones each starts in its first turn, with which share of its money. Each death can cost a held
