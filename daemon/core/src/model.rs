@@ -1,8 +1,8 @@
 //! Runs and what happens to them.
 //!
-//! **Owns** the record of a run ([`Run`]: its [`Life`], the same for every kind, and its [`Work`]), the closed vocabulary of
-//! facts about it ([`Event`]) and the only transition ([`Run::apply`]). **Never** decides what to do next: that is the
-//! machines' and the supervisor's work; an event is a fact that has been decided.
+//! **Owns** the record of a run ([`Run`]: its [`Life`], the same for every kind, and its [`Work`]), the closed
+//! vocabulary of facts about it ([`Event`]) and the only transition ([`Run::apply`]). **Never** decides what to do
+//! next: the machines and the supervisor do. An event is a fact that has been decided.
 //!
 //! ```text
 //!            RunStarted            step events              terminal event
@@ -16,7 +16,7 @@
 //!
 //! **Order.** Events of a run are applied one after the other under the journal's lock; each gets the next
 //! [`Seq`](crate::id::Seq).
-//! **Failure.** An event that the run cannot take where it stands is [`Illegal`]; nothing of its commit is applied.
+//! **Failure.** An event that the run cannot take in its state is [`Illegal`]; nothing of its commit is applied.
 
 mod attempt;
 mod budget;

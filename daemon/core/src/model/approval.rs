@@ -3,15 +3,16 @@
 //! ```text
 //! approval_requested ─► open ─approval_answered─► answered ─(what was waiting continues)─► gone
 //!                         ├─approval_expired─► too late ─(its node fails)─► gone
-//!                         └── the run ends ─► gone, but for what a hook asked
+//!                         └── the run ends ─► gone, except the question of a hook
 //! ```
 //!
-//! A node asks again when its run is continued. Nothing asks again what a hook asked, so a question of a hook that is open or denied when
-//! its run ends stays on record, and the run is not continued past it ([`Approvals::barrier`](super::Approvals::barrier)).
+//! A node requests its approval again when its run is continued. A hook does not. So a question of a hook that is open
+//! or denied when its run ends stays on record, and the run is not continued past it
+//! ([`Approvals::barrier`](super::Approvals::barrier)).
 //!
-//! A run asks, and is suspended as soon as nothing else of it is in flight. Those who may act on the run may answer, once; a run never
-//! may. **Order.** The answer and what resumes the run are one commit. **Failure.** An answer to what nobody asked, or that was
-//! answered, cannot happen here.
+//! A run puts a question, and is suspended as soon as nothing else of it is in flight. The people who may act on the
+//! run may answer, once; a run never may. **Order.** The answer and the event that resumes the run are one commit.
+//! **Failure.** An answer to an unknown question, or to one that was answered, is illegal.
 
 use std::sync::Arc;
 
@@ -23,20 +24,20 @@ use super::failure::Failure;
 use crate::clock::Timestamp;
 use crate::id::Name;
 
-/// Most problems of an answer that are reported at once.
+/// Limit of the problems of an answer that are reported together.
 const MOST_PROBLEMS: usize = 5;
 
-/// What asks.
+/// The source of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalKind {
-    /// A graph: a node, or a hook.
+    /// A node or a hook of a graph.
     Node,
     /// A call of a tool by a model.
     Call,
     /// A limit that was reached.
     Limit,
-    /// A model, which wants to know something.
+    /// A model that needs information.
     Question,
 }
 
@@ -55,30 +56,27 @@ impl ApprovalKind {
 /// A question to a person.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Approval {
-    /// What it is called; no other of its run is.
+    /// Unique in its run.
     pub id: Name,
-    /// What asks.
     pub kind: ApprovalKind,
-    /// What is asked.
     pub message: String,
-    /// JSON schema of what an answer may hold, if it may hold anything in particular.
+    /// JSON schema of an answer, if it is restricted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Arc<Value>>,
-    /// The node at hand.
+    /// The current node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// The step that waits for the answer; none if a hook asks.
+    /// The step that waits for the answer; none if a hook put the question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u32>,
-    /// When it was asked.
     pub created_at: Timestamp,
-    /// Until when it may be answered.
+    /// End of the time in which it may be answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
 
 impl Approval {
-    /// Whether `answer` may be given to it; the text says why not.
+    /// Checks that `answer` is valid; the error text says why not.
     pub fn check(&self, answer: Option<&Value>) -> Result<(), String> {
         let Some(schema) = &self.schema else {
             return Ok(());
@@ -111,32 +109,29 @@ impl Approval {
     }
 }
 
-/// What a person said.
+/// The answer of a person.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ApprovalAnswer {
-    /// Which question it answers.
     pub id: Name,
-    /// Whether it may continue.
     pub approved: bool,
-    /// More than yes or no.
+    /// Data beyond yes or no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Arc<Value>>,
-    /// Why, for people.
+    /// Reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
-    /// Who said so.
+    /// The person who answered.
     pub by: String,
 }
 
-/// Nobody answered a question in time.
+/// A question expired without an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expired {
-    /// Which question.
     pub id: Name,
 }
 
 impl ApprovalAnswer {
-    /// The failure of what was denied.
+    /// Returns the failure of a denied question.
     pub fn denial(&self) -> Failure {
         let comment = self.comment.as_ref();
         let comment = comment.map(|comment| format!(": {comment}"));

@@ -1,4 +1,4 @@
-//! The questions of a run to people, and what was answered.
+//! The questions of a run to people, and their answers.
 
 use std::sync::Arc;
 
@@ -9,17 +9,16 @@ use super::event::{Event, GraphEvent, RunEvent};
 use crate::clock::Timestamp;
 use crate::id::{Epoch, Name};
 
-/// A question of a run, and its answer once there is one.
+/// A question of a run, with its answer once there is one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Requested {
-    /// The question.
     pub approval: Approval,
-    /// The life of the daemon that asked it.
+    /// The life of the daemon in which it was put.
     pub epoch: Epoch,
-    /// The answer, and when it was given.
+    /// The answer, and the time at which it was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<(ApprovalAnswer, Timestamp)>,
-    /// Whether nobody answered in time.
+    /// True if it expired without an answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expired: bool,
 }
@@ -29,54 +28,55 @@ impl Requested {
         self.answer.is_none() && !self.expired
     }
 
-    /// Whether a hook of a graph asked it, and nobody has approved.
+    /// True if it is the question of a graph hook, and no one has approved it.
     fn bars(&self) -> bool {
         let approved = self.answer.as_ref().is_some_and(|(said, _)| said.approved);
         let of_hook = self.approval.step.is_none();
-        // A limit is there for a run that continues this one as well, and its hooks ask again.
+        // A limit applies to a run that continues this one as well, and its hooks ask again.
         of_hook && self.approval.kind == ApprovalKind::Node && !approved
     }
 }
 
-/// The questions of a run that are open, or answered and not yet heeded; and what bars the way of one that has ended.
+/// The questions of a run that are open, or answered and not yet handled; for an ended run, the questions that bar its
+/// continuation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Approvals(Arc<Vec<Requested>>);
 
 impl Approvals {
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether there are some, and none is open.
+    /// True if there are questions, and none is open.
     pub fn is_answered(&self) -> bool {
         !self.is_empty() && self.open().next().is_none()
     }
 
-    /// Those that nobody has answered, the oldest first.
+    /// Returns the open questions, the oldest first.
     pub fn open(&self) -> impl Iterator<Item = &Approval> {
         self.requested().map(|asked| &asked.approval)
     }
 
-    /// The same, with what is known of when they were asked.
+    /// Returns the open questions with the daemon life of each.
     pub fn requested(&self) -> impl Iterator<Item = &Requested> {
         self.0.iter().filter(|asked| asked.is_open())
     }
 
-    /// The question for whose answer `step` waits.
+    /// Returns the question for whose answer `step` waits.
     pub fn of_step(&self, step: u32) -> Option<&Requested> {
         let mut asked = self.0.iter();
         asked.find(|asked| asked.approval.step == Some(step))
     }
 
-    /// What a hook asked last, and what was said to that.
+    /// Returns the last question of a hook that was answered, with its answer.
     pub fn of_hook(&self) -> Option<(&Approval, &ApprovalAnswer)> {
         let of_hooks = |asked: &&Requested| asked.approval.step.is_none();
         let mut answers = self.0.iter().rev().filter(of_hooks);
         answers.find_map(|asked| Some((&asked.approval, &asked.answer.as_ref()?.0)))
     }
 
-    /// Why a run that has ended may not be continued, if it may not: a hook of it asked whether it continues, and nobody approved.
+    /// Returns the reason for which an ended run must not be continued: a question of a hook bars it, and no one
+    /// approved.
     pub fn barrier(&self) -> Option<String> {
         let asked = self.0.iter().find(|asked| asked.bars())?;
         let said = match &asked.answer {
@@ -87,7 +87,7 @@ impl Approvals {
         Some(format!("what a hook of it asked was {said} (`{question}`)"))
     }
 
-    /// A question is asked; `false` if one of that name was asked before.
+    /// Records a question. Returns `false` if one of that name was recorded before.
     pub(super) fn ask(&mut self, epoch: Epoch, approval: &Approval) -> bool {
         let known = self.0.iter().any(|asked| asked.approval.id == approval.id);
         if !known {
@@ -101,7 +101,7 @@ impl Approvals {
         !known
     }
 
-    /// An open question has its answer, or will have none; `false` if none is open.
+    /// Closes an open question with its answer, or as expired. Returns `false` if it is not open.
     pub(super) fn close(
         &mut self,
         id: &Name,
@@ -118,13 +118,13 @@ impl Approvals {
         true
     }
 
-    /// `event` happened: what was waiting for an answer has continued, or never will.
+    /// Drops the questions that `event` settles: what waited for their answers has continued, or never will.
     pub(super) fn heed(&mut self, event: &Event, ended: bool) {
         if self.0.is_empty() {
             return;
         }
         let ends_walk = match event {
-            // The failure stands, and leads nowhere.
+            // The failure is final: no node follows.
             Event::Graph(GraphEvent::StepCompleted(step)) => {
                 step.error.is_some() && !step.suppressed && step.next_node.is_none()
             }

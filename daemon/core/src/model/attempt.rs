@@ -9,20 +9,20 @@ use serde_json::Value;
 use crate::clock::Timestamp;
 use crate::id::{Name, RunId};
 
-/// What running a step a second time would mean.
+/// The meaning of a second execution of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
     /// A repeat with the same idempotency key does no harm: the step in flight at a crash runs again.
     #[default]
     Idempotent,
-    /// No effect at all.
+    /// The step has no effect at all.
     Pure,
-    /// At most once: it is repeated only if it provably did not begin.
+    /// The step is repeated only if it provably did not begin.
     AtMostOnce,
 }
 
-/// A process, so named that another one with the same pid is never mistaken for it.
+/// Identity of a process. It is never mistaken for another process with the same pid.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessIdentity {
     /// Process id, also its group and session.
@@ -33,18 +33,15 @@ pub struct ProcessIdentity {
     pub boot_id: String,
 }
 
-/// Which attempt of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AttemptId {
-    /// Number of the step.
     pub step: u32,
-    /// Which part of the step.
     pub slot: Slot,
     /// Number of this try, from 1.
     pub number: u32,
 }
 
-/// Which part of a step an attempt carries out.
+/// The part of a step that an attempt carries out.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -57,12 +54,11 @@ pub enum Slot {
     /// One of several parts, by its position from 0: an item of a foreach node.
     #[serde(rename = "item")]
     Part(u32),
-    /// The action of a hook, by its place in the list of hooks.
+    /// The action of a hook, by its index in the list of hooks.
     Hook(u32),
 }
 
 impl Slot {
-    /// Whether it is the step's own action.
     pub const fn is_main(&self) -> bool {
         matches!(self, Self::Main)
     }
@@ -82,37 +78,35 @@ impl fmt::Display for Slot {
 /// An attempt that has started and not ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// Which one.
     pub id: AttemptId,
-    /// What a second try would mean.
+    /// The meaning of a second try.
     pub effect: Effect,
-    /// When it began. One that repeats what a crash has cut off began with that.
+    /// The start time. An attempt that repeats one cut off by a crash keeps the start time of that one.
     pub since: Timestamp,
-    /// Its idempotency key.
     pub key: Name,
     /// The process that carries it out, once there is one.
     pub process: Option<ProcessIdentity>,
-    /// The child run that carries it out, if one does.
+    /// The child run that carries it out, if there is one.
     pub child: Option<RunId>,
-    /// What somebody said became of it.
+    /// The outcome that a person stated.
     pub verdict: Option<Verdict>,
-    /// Its result, if somebody who said that it is done knew it.
+    /// The result that a person stated together with the verdict "done".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub declared: Option<Arc<Value>>,
 }
 
 impl Attempt {
-    /// Whether it is at-most-once, and nobody has said that it did not happen.
+    /// True if the attempt is at-most-once and no verdict says that it did not happen.
     pub(super) fn is_unknown(&self) -> bool {
         self.effect == Effect::AtMostOnce && self.verdict != Some(Verdict::Retry)
     }
 
-    /// What tells it from others, outside: its idempotency key, and when it began.
+    /// Returns its idempotency key and start time, which identify it outside the run.
     pub(super) fn mark(&self) -> (Name, Timestamp) {
         (Name::clone(&self.key), self.since)
     }
 
-    /// An attempt that begins at `since`, of something whose second run means `effect`.
+    /// Begins an attempt at `since`; a second execution means `effect`.
     pub fn new(id: AttemptId, effect: Effect, since: Timestamp) -> Self {
         Self {
             id,
@@ -126,14 +120,15 @@ impl Attempt {
         }
     }
 
-    /// The same, if it repeats `before`, which is still in flight in its place: what was cut off continues, and so does its time.
+    /// Takes over the start time of `before` if `before` is still in flight in the same slot: what was cut off
+    /// continues.
     pub(super) fn repeating(self, before: Option<&Self>) -> Self {
         let since = before.map_or(self.since, |before| before.since);
         Self { since, ..self }
     }
 }
 
-/// What people call an attempt: its node, with the position where it is an item (`fan[3]`).
+/// Returns the name of an attempt for people: its node, with the position of an item (`fan[3]`).
 pub(crate) fn attempt_name(node: &str, slot: Slot) -> String {
     match slot {
         Slot::Part(part) => format!("{node}[{part}]"),
@@ -144,25 +139,24 @@ pub(crate) fn attempt_name(node: &str, slot: Slot) -> String {
 /// An attempt whose outcome the record of its run does not know, and that another try of its step would repeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unknown {
-    /// What people call it.
+    /// The name for people.
     pub name: String,
-    /// Whether it is at-most-once, and was cut off, or failed after it had started.
+    /// True if it is at-most-once, and was cut off or failed after it had started.
     pub once: bool,
-    /// The child run that carried it out: what is unknown about that one is unknown about this attempt.
+    /// The child run that carried it out: all that is unknown about that run is unknown about this attempt.
     pub child: Option<RunId>,
-    /// Its idempotency key, and when it began, if it was cut off.
+    /// Its idempotency key and start time, if it was cut off.
     pub cut_off: Option<(Name, Timestamp)>,
 }
 
-/// What became of an attempt whose outcome nobody knew.
+/// The outcome that a person states for an attempt of unknown outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It did not happen: do it again.
     Retry,
-    /// It executed: continue behind it.
+    /// It executed: continue after it.
     Done,
-    /// It failed.
     Fail,
 }
 
@@ -176,7 +170,6 @@ impl Verdict {
         }
     }
 
-    /// The verdict of that name.
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Retry, Self::Done, Self::Fail]
             .into_iter()

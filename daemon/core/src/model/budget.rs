@@ -1,4 +1,4 @@
-//! Who pays for a run, as it is fixed when the run is accepted, and what its paid calls leave in its record.
+//! The payer of a run, fixed when the run is accepted, and the traces of its paid calls in its record.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,16 +6,15 @@ use crate::id::RunId;
 use crate::ledger::{Account, AccountId, CallNo, Operation};
 use crate::money::Usd;
 
-/// The account of a run, and what the run's creation does to it.
+/// The account of a run, and the operation of the run's creation on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
-    /// The account: that of the chain of runs.
+    /// The account of the chain of runs.
     pub account: AccountId,
-    /// Whether it is a new one.
     pub funding: Funding,
 }
 
-/// What the creation of a run does to its account.
+/// The operation of a run's creation on its account.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Funding {
@@ -24,7 +23,7 @@ pub enum Funding {
         /// The account above it: that of the run that starts the chain.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parent: Option<AccountId>,
-        /// The most it may spend; without one, what the account above it may.
+        /// Spending limit; without one, that of the account above applies.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<Usd>,
     },
@@ -32,9 +31,9 @@ pub enum Funding {
     Adopt,
     /// The chain continues after its account was closed.
     Reopen {
-        /// The account as it was closed.
+        /// The account at its closing.
         closed: Box<Account>,
-        /// Its limit from now on, if it is another one.
+        /// New limit, if it changes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<Usd>,
     },
@@ -43,32 +42,32 @@ pub enum Funding {
 /// A paid call in flight, whose price is held in the account of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenCall {
-    /// Its number in the account.
+    /// Number of the call in the account.
     pub call: CallNo,
-    /// What is held for it: the most it may cost.
+    /// The held amount: the highest possible cost.
     pub amount: Usd,
 }
 
-/// Why a paid call came to the price it came to.
+/// Source of the price of a paid call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Because {
-    /// The provider said what was used.
+    /// The provider reported the usage.
     Usage,
     /// Nothing was sent: it cost nothing.
     NothingSent,
     /// The provider refused it: it cost nothing.
     Refused,
-    /// The answer broke off: what is known of it counts, or all that was held.
+    /// The answer broke off: the known usage counts, or else the whole held amount.
     Cut,
-    /// The daemon went down meanwhile: all that was held counts, as an estimate.
+    /// The daemon went down meanwhile: the whole held amount counts, as an estimate.
     Crash,
-    /// The run was ended or suspended meanwhile: what is known of the answer counts, or all that was held.
+    /// The run was ended or suspended meanwhile: the known usage counts, or else the whole held amount.
     Stopped,
 }
 
 impl Budget {
-    /// An account of its own for the chain that begins with `run`, with nothing above it and no limit.
+    /// Opens an account for the chain that begins with `run`, with nothing above it and no limit.
     pub const fn open(run: RunId) -> Self {
         Self {
             account: AccountId(run),
@@ -79,7 +78,7 @@ impl Budget {
         }
     }
 
-    /// The account above a new one.
+    /// Returns the account above a new one.
     pub const fn parent(&self) -> Option<&AccountId> {
         match &self.funding {
             Funding::Open { parent, .. } => parent.as_ref(),
@@ -87,7 +86,7 @@ impl Budget {
         }
     }
 
-    /// What the account may spend from the creation of the run on, if that says so.
+    /// Returns the spending limit that the creation of the run sets, if it sets one.
     pub const fn limit(&self) -> Option<Usd> {
         match &self.funding {
             Funding::Open { limit, .. } | Funding::Reopen { limit, .. } => *limit,
@@ -95,8 +94,8 @@ impl Budget {
         }
     }
 
-    /// Gives a new account the limit that its item or the configuration names, if the request named none: an item names one for
-    /// any account, the configuration only for one with nothing above it.
+    /// Gives a new account the limit that its item or the configuration names, if the request named none. An item names
+    /// one for any account, the configuration only for one with nothing above it.
     pub fn limit_by(&mut self, of_item: Option<Usd>, by_default: Option<Usd>) {
         if let Funding::Open { parent, limit } = &mut self.funding {
             let by_default = by_default.filter(|_| parent.is_none());
@@ -104,7 +103,7 @@ impl Budget {
         }
     }
 
-    /// What the creation of the run does to the account.
+    /// Returns the operation of the run's creation on the account.
     pub fn operation(&self) -> Operation {
         match &self.funding {
             Funding::Open { parent, limit } => Operation::Open {

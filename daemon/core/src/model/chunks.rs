@@ -1,4 +1,4 @@
-//! A long list whose copies share what they have in common.
+//! A long list whose copies share their common chunks.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Entries of a chunk, and chunks of a block: a change of one entry of a shared list copies the entries of its chunk, and one pointer for
 /// each other chunk of its block and for each other block.
 const CHUNK: usize = 64;
-/// Entries of a block.
 const BLOCK: usize = CHUNK * CHUNK;
 
-/// A list in blocks of chunks. A copy costs one pointer; a change of a shared one costs a chunk, and the pointers beside it.
+/// A list in blocks of chunks. A copy costs one pointer; a change of a shared list copies a chunk and the pointers next
+/// to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chunks<T> {
     length: usize,
@@ -29,30 +29,25 @@ impl<T> Default for Chunks<T> {
 }
 
 impl<T: Clone> Chunks<T> {
-    /// How many entries there are.
     pub const fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The entry at `place`.
     pub fn get(&self, place: usize) -> Option<&T> {
         let block = self.blocks.get(place / BLOCK)?;
         block.get(place % BLOCK / CHUNK)?.get(place % CHUNK)
     }
 
-    /// The entry at `place`, to be changed.
     pub fn get_mut(&mut self, place: usize) -> Option<&mut T> {
         let block = Arc::make_mut(&mut self.blocks).get_mut(place / BLOCK)?;
         let chunk = Arc::make_mut(block).get_mut(place % BLOCK / CHUNK)?;
         Arc::make_mut(chunk).get_mut(place % CHUNK)
     }
 
-    /// Adds an entry at the end.
     pub fn push(&mut self, entry: T) {
         let blocks = Arc::make_mut(&mut self.blocks);
         if self.length.is_multiple_of(BLOCK) {
@@ -70,7 +65,6 @@ impl<T: Clone> Chunks<T> {
         self.length += 1;
     }
 
-    /// All entries, in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         let chunks = self.blocks.iter().flat_map(|block| block.iter());
         chunks.flat_map(|chunk| chunk.iter())

@@ -1,4 +1,4 @@
-//! What a hook answers.
+//! Answers of hooks.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,7 +14,8 @@ pub(super) const ACTIONS: [&str; 7] = [
     "retry", "fail", "abort", "suspend", "escalate", "continue", "skip",
 ];
 
-/// The answer of a hook to the event it was asked about, as the tool `rye/agent/threads/internal/control` states it.
+/// The answer of a hook to the event about which it was called, as the tool `rye/agent/threads/internal/control` states
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum Control {
@@ -25,34 +26,34 @@ pub enum Control {
     },
     /// End the run with an error.
     Fail {
-        /// Why, if the hook says.
+        /// The cause, if the hook gives one.
         error: Option<String>,
     },
     /// End the run with an error, because the hook says so.
     Abort,
     /// Suspend the run.
     Suspend {
-        /// Why, if the hook says.
+        /// The cause, if the hook gives one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<SuspendReason>,
-        /// What is asked, where a person is to approve.
+        /// The question, if a person must approve.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
     },
-    /// Suspend the run at its limit or behind its failure, for somebody who may do something about it.
+    /// Suspend the run at its limit or after its failure, so that a person can decide.
     Escalate,
     /// Continue: past the failed node, or beyond the limit.
     Continue {
-        /// By how many steps a limit is raised.
+        /// Steps by which a limit is raised.
         additional_steps: u32,
     },
-    /// Continue past the failed node as if it had not been there.
+    /// Continue past the failed node as if it did not exist.
     Skip,
 }
 
 impl Control {
-    /// Reads `{action: …}` with the parameters of `internal/control`. `None` if the value is no control answer at all;
-    /// the error says what is wrong with one.
+    /// Reads `{action: …}` with the parameters of `internal/control`. Returns `None` if the value is no control answer
+    /// at all, and an error that describes an invalid one.
     pub fn parse(value: &Value) -> Result<Option<Self>, String> {
         let Some(action) = value.get("action") else {
             return Ok(None);
@@ -94,7 +95,7 @@ impl Control {
         Ok(Some(control))
     }
 
-    /// The reason for which this answer to `event` suspends a run, if it does.
+    /// Returns the reason for which this answer to `event` suspends a run, if it does.
     pub fn suspends(&self, event: &str) -> Option<SuspendReason> {
         let of_failure = (event == "error").then_some(SuspendReason::Error);
         match self {
@@ -108,7 +109,7 @@ impl Control {
         }
     }
 
-    /// What it asks a person, if it does.
+    /// Returns its question to a person, if it has one.
     pub fn message(&self) -> Option<String> {
         match self {
             Self::Suspend { message, .. } => message.clone(),
@@ -121,7 +122,6 @@ impl Control {
         }
     }
 
-    /// The name of this answer.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Retry { .. } => "retry",

@@ -1,9 +1,10 @@
-//! How lives of the daemon ended, and what is held against a run for it.
+//! The causes of the daemon's deaths, and the suspicion of a run that follows from them.
 //!
-//! A run whose own moves bring the daemon down does it again at every start. What the daemon computed for when it died is known; whether
-//! the run is at fault is not, as several compute at once. So it takes several deaths. **Own faults** of the daemon (it aborted, it was
-//! killed because memory was used up) count for ten minutes, whatever the run finished meanwhile: some item of a wide node ends in each
-//! life. Deaths **of unknown cause** count while the run gets nowhere. Kills from outside do not count.
+//! A run that brings the daemon down would do it again at every start. It is known which runs were in progress at a
+//! death, but not which is at fault, as several are in progress at the same time. So it takes several deaths. **Own
+//! faults** of the daemon (it aborted, or was killed because memory was used up) count for ten minutes, whatever the
+//! run finished meanwhile: some item of a wide node ends in each life. Deaths **of unknown cause** count while the run
+//! makes no progress. Kills from outside do not count.
 
 use std::time::Duration;
 
@@ -12,28 +13,29 @@ use serde::{Deserialize, Serialize};
 use super::run::Run;
 use crate::clock::Timestamp;
 
-/// Deaths by the daemon's own fault, the present one included, with which a run is taken to cause them.
+/// Number of deaths by the daemon's own fault, the present one included, at which a run is taken as their cause.
 pub const MOST_FAULTS: usize = 3;
-/// The time in which they count.
+/// Time in which these deaths count.
 pub const FAULTS_WITHIN: Duration = Duration::from_mins(10);
-/// Deaths of any cause but a kill from outside, without that a step or an item was finished, with which a run is taken to cause the next.
+/// Number of deaths without progress (a finished step or item) at which a run is taken as their cause. Kills from
+/// outside do not count.
 pub const MOST_SUSPICIONS: u32 = 3;
 
-/// How the last life of the daemon ended, as far as its parent process knows.
+/// The cause of the end of the daemon's last life, as far as its parent process knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Death {
-    /// No process saw it: the parent process died as well, or the machine.
+    /// No process observed it: the parent process died as well, or the machine.
     #[default]
     Unknown,
-    /// By its own fault.
+    /// The daemon's own fault.
     Fault,
     /// A process from outside killed it.
     Outside,
 }
 
 impl Death {
-    /// Its name, by which the parent process hands it on.
+    /// Returns the name by which the parent process passes it on.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -42,7 +44,7 @@ impl Death {
         }
     }
 
-    /// The death of this name; [`Death::Unknown`] for any other text.
+    /// Returns the cause of this name; [`Death::Unknown`] for any other text.
     pub fn named(name: &str) -> Self {
         let known = [Self::Fault, Self::Outside].into_iter();
         known.fold(Self::Unknown, |found, death| {
@@ -52,14 +54,15 @@ impl Death {
 }
 
 impl Run {
-    /// Whether it is taken to bring the daemon down, which computed for it when it died of `death`, as it now finds at `now`.
+    /// True if the run is taken as the cause of the daemon's death. It was in progress when the daemon died of `death`;
+    /// `now` is the time of the new start.
     pub fn is_in_crash_loop(&self, death: Death, now: Timestamp) -> bool {
         let faults = self.faults.iter().filter(|at| is_recent(**at, now));
         let is_third = death == Death::Fault && faults.count() + 1 >= MOST_FAULTS;
         is_third || (death != Death::Outside && self.suspicions >= MOST_SUSPICIONS)
     }
 
-    /// Takes in that the daemon computed for it when it died, and now, at `at`, owns it again.
+    /// Records at `at` that the run was in progress when the daemon died.
     pub(super) fn suspect(&mut self, at: Timestamp, is_fault: bool) {
         self.suspicions += 1;
         if is_fault {

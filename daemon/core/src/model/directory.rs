@@ -1,20 +1,18 @@
-//! Telling a directory from another one in its place.
+//! Identifies a directory, so that another one at its path is noticed.
 
 use serde::{Deserialize, Serialize};
 
-/// Which directory a path led to. It means something within one boot of the machine only.
+/// Identity of a directory. It means something within one boot of the machine only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryIdentity {
-    /// The boot.
     pub boot_id: String,
-    /// The file system.
+    /// Device number of the file system.
     pub device: u64,
-    /// The directory on it.
     pub inode: u64,
 }
 
 impl DirectoryIdentity {
-    /// Whether `found` is another one, as far as that can be told.
+    /// True if `found` is another directory, as far as that is known.
     pub fn is_other(&self, found: &Self) -> bool {
         let place = |identity: &Self| (identity.device, identity.inode);
         self.boot_id == found.boot_id && place(self) != place(found)

@@ -42,27 +42,25 @@ events! {
         /// The run was accepted. Always the first event.
         RunCreated(Arc<Spec>) => BEGINS.during(While::Active),
         RunStarted(RunStarted) => BEGINS.during(While::Active),
-        /// The run is suspended.
         RunSuspended(Suspension) => BOUNDARY.during(While::Active),
         RunResumed(RunResumed) => BEGINS.during(While::Suspended),
         CancelRequested(CancelRequested) => PLAIN.during(While::Live),
-        /// Somebody asked for the run, and what is below it, to be ended by force. Nothing begins there from now on.
+        /// A user or component requested the run and the runs below it to be ended by force. Nothing begins there from
+        /// now on.
         KillRequested(Kill) => PLAIN.during(While::Live),
         RunKilled(RunKilled) => ENDS,
         Emitted(Emitted) => BEGINS,
         ItemSigned(ItemSigned) => PLAIN,
         Warning(Warning) => PLAIN,
         StepStarted(StepStarted) => ATTEMPT,
-        // The identity of a process means nothing once the machine went down, and what has been written outlives the daemon; the end
-        // of the step, often milliseconds later, takes it along.
+        // The identity of a process means nothing after a restart of the machine, and written bytes outlive the daemon.
+        // The end of the step, often milliseconds later, syncs it.
         ProcessStarted(ProcessStarted) => PLAIN.synced(Syncing::Soon),
-        // Only of a suspended run is it said what became of its attempts: those of a running one may still end.
+        // Only a suspended run takes verdicts on its attempts: those of a running one may still end.
         UncertainAnswered(UncertainAnswered) => PLAIN.during(While::Suspended),
-        /// A person is asked something.
+        /// A question to a person.
         ApprovalRequested(Approval) => PLAIN,
-        /// A person answered.
         ApprovalAnswered(ApprovalAnswer) => PLAIN.during(While::Live),
-        /// Nobody answered in time.
         ApprovalExpired(Expired) => PLAIN.during(While::Suspended),
         HooksBegun(HooksBegun) => PLAIN,
         BudgetHeld(BudgetHeld) => ATTEMPT,
@@ -121,39 +119,34 @@ events! {
     }
 }
 
-/// Why a name and a payload are no event.
+/// The reason for which a name and a payload are no event.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// No event has this name.
     #[error("`{name}` is no event this version knows")]
-    Name {
-        /// The name.
-        name: String,
-    },
-    /// The payload is not that of the event.
+    Name { name: String },
+    /// The payload is not one of the event.
     #[error("the payload of `{name}` cannot be read")]
     Payload {
-        /// The event's name.
         name: String,
-        /// Where it differs.
+        /// The first difference.
         #[source]
         source: serde_json::Error,
     },
 }
 
 impl Event {
-    /// The event of that name and payload, which is JSON text.
+    /// Reads the event of that name; `payload` is JSON text.
     pub fn read(name: &str, payload: &str) -> Result<Self, Unreadable> {
         Self::of(name, payload)
     }
 
-    /// The same of a payload that may be long: no more of it is in memory than what is made of it.
+    /// Reads the event from a payload that may be long: only the result is in memory as a whole.
     pub fn read_from(name: &str, payload: impl io::Read) -> Result<Self, Unreadable> {
         Self::of(name, Streamed(payload))
     }
 
-    /// What it does to an account, if it happens to a run whose account is `own`: the event is the operation, and no money moves
-    /// without one. That the end of a run ends its account is no part of this.
+    /// Returns the operation of the event on an account, if it happens to a run whose account is `own`. No money moves
+    /// without such an event. The end of an account at the end of its run is not part of this.
     pub fn money<'a>(&'a self, own: &'a AccountId) -> Option<(&'a AccountId, Operation)> {
         match self {
             Self::Run(RunEvent::BudgetHeld(held)) => Some((own, held.operation())),
@@ -168,7 +161,7 @@ impl Event {
         }
     }
 
-    /// The outcome of the run, if this event ends it.
+    /// Returns the outcome of the run, if this event ends it.
     pub fn outcome(&self) -> Option<Outcome> {
         let completed = |output: &Arc<Value>| Outcome::Completed {
             output: Arc::clone(output),
@@ -212,7 +205,7 @@ impl Event {
         named.any(|(of, facets)| of == name && facets.ends)
     }
 
-    /// The end of a graph run that is accepted and cannot begin, in the commit that creates it.
+    /// Makes the end of a graph run that is accepted and cannot begin, in the commit that creates it.
     pub fn never_started(error: Failure) -> Self {
         let (steps, elapsed_ms) = (0, 0);
         GraphError {
@@ -226,11 +219,11 @@ impl Event {
 
 /// The JSON of the payload of an event.
 trait Payload {
-    /// The event `name`, which is one of those of `T`, so that nothing in it has to be escaped.
+    /// Reads the event `name`, which must be one of those of `T`, so that nothing in it has to be escaped.
     fn of<T: DeserializeOwned>(self, name: &str) -> Result<T, serde_json::Error>;
 }
 
-/// A payload that is read a piece at a time.
+/// A payload that is read in pieces.
 struct Streamed<R>(R);
 
 impl Payload for &str {

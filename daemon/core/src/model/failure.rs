@@ -1,4 +1,4 @@
-//! Why something did not succeed, and what a person needs to see of it: how its process ended, and what that printed last.
+//! Failures, with what a person needs to see: how the process ended, and the last lines that it printed.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -7,34 +7,34 @@ use crate::id::Name;
 
 /// Lines of a stream that are kept.
 const MOST_LINES: usize = 20;
-/// Bytes of them.
+/// Bytes of these lines.
 const MOST_BYTES: usize = 4096;
 
-/// Why a step, a tool or a run did not succeed.
+/// The reason for which a step, a tool or a run did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What happened, for people.
+    /// For people.
     pub message: String,
     /// The node that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// What happened, for programs: `node_error`, `max_steps_exceeded`, `input_validation_failed` …
+    /// For programs: `node_error`, `max_steps_exceeded`, `input_validation_failed` …
     pub code: String,
-    /// What kind of failure it is, once it is known: `transient`, `permanent` …
+    /// Kind of the failure, once it is known: `transient`, `permanent` …
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<Name>,
-    /// Whether the same call may succeed later.
+    /// True if the same call may succeed later.
     pub retryable: bool,
-    /// Whether that is all it means: its words are those of a model, or of other runs, and say nothing about what to do.
+    /// True if the message must not be used to classify the failure: its words are those of a model, or of other runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_decided: bool,
-    /// How the process ended that carried it out, if one did.
+    /// The end of the process that failed, if there was one.
     #[serde(flatten)]
     pub printed: Option<Box<Printed>>,
 }
 
 impl Failure {
-    /// A failure that trying again does not fix.
+    /// Makes a failure that trying again does not fix.
     pub fn permanent(code: &str, message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -47,7 +47,7 @@ impl Failure {
         }
     }
 
-    /// The same failure, whose words mean nothing beyond its code.
+    /// Marks the message as unusable for classification; the code alone counts.
     #[must_use]
     pub fn decided(self) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl Failure {
         }
     }
 
-    /// What the state of a graph tells of it: `{node, error, code, exit_code?}`.
+    /// Returns the form of the failure in the state of a graph: `{node, error, code, exit_code?}`.
     pub(crate) fn in_state(&self) -> Value {
         let mut told = json!({"node": self.node, "error": self.message, "code": self.code});
         let exit_code = self.printed.as_ref().and_then(|end| end.exit_code);
@@ -66,7 +66,7 @@ impl Failure {
         told
     }
 
-    /// The same failure, at `node`.
+    /// Sets the node.
     #[must_use]
     pub fn at(mut self, node: &str) -> Self {
         self.node = Some(node.to_owned());
@@ -74,23 +74,19 @@ impl Failure {
     }
 }
 
-/// The end of a process that carried out what failed. Both tails are there, so that a stream that is silent reads as such.
+/// The end of a process that failed. Both tails are always present, so that a silent stream reads as such.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Printed {
-    /// The code it exited with, if it exited.
+    /// Exit code, if it exited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// The signal that ended it, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// The last lines of its standard output.
     pub stdout_tail: String,
-    /// The last lines of its standard error.
     pub stderr_tail: String,
 }
 
 impl Printed {
-    /// A process that wrote these two streams.
     pub fn new(stdout: &[u8], stderr: &[u8]) -> Self {
         Self {
             exit_code: None,
@@ -100,7 +96,7 @@ impl Printed {
         }
     }
 
-    /// The end and both tails as lines, for people; streams that are silent are left out.
+    /// Returns the end and both tails as lines, for people, without silent streams.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(code) = self.exit_code {
@@ -119,9 +115,9 @@ impl Printed {
     }
 }
 
-/// The last lines of what was printed, without blank ones at its end; a cut is marked.
+/// Returns the last lines of `printed`, without blank ones at its end; a cut is marked.
 fn tail(printed: &[u8]) -> String {
-    // Enough for what is kept, however its bytes read.
+    // Enough for what is kept, whatever the encoding of its bytes.
     let from = printed.len().saturating_sub(4 * MOST_BYTES);
     let read = String::from_utf8_lossy(&printed[from..]);
     let text = read.trim_end();

@@ -1,4 +1,4 @@
-//! The model of graph runs: the state that their events add up to.
+//! The model of graph runs: the state that results from their events.
 
 mod items;
 mod state;

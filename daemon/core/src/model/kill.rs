@@ -1,4 +1,4 @@
-//! Ending a run by force: who asked, and what had to be ended.
+//! The end of a run by force: who requested it, and what was ended.
 
 use std::time::Duration;
 
@@ -6,33 +6,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::RunId;
 
-/// One process that a kill ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedProcess {
-    /// Process id.
     pub pid: i32,
     /// Command name as the kernel knows it.
     pub comm: String,
-    /// The signal that ended it, if one did.
     pub signal: Option<i32>,
-    /// Its exit code, if it exited.
     pub exit: Option<i32>,
 }
 
-/// A request to end a run and what is below it by force. It is never taken back.
+/// A request to end a run and the runs below it by force. It is never withdrawn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kill {
-    /// Who or what asked first.
+    /// The user or component that requested it first.
     pub by: String,
-    /// Time between TERM and KILL in milliseconds; the shortest one that was asked for.
+    /// Time between TERM and KILL in milliseconds; the shortest that was requested.
     pub grace_ms: u64,
-    /// Whether it goes for detached runs below, too.
+    /// True if detached runs below are killed, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tree: bool,
 }
 
 impl Kill {
-    /// A request by `by`, with `grace` between TERM and KILL; not for detached runs.
+    /// Makes a request by `by`, with `grace` between TERM and KILL, that spares detached runs.
     pub fn new(by: impl Into<String>, grace: Duration) -> Self {
         Self {
             by: by.into(),
@@ -41,49 +37,45 @@ impl Kill {
         }
     }
 
-    /// Time between TERM and KILL.
     pub const fn grace(&self) -> Duration {
         Duration::from_millis(self.grace_ms)
     }
 
-    /// Takes over what `later` asks for beyond it.
+    /// Merges a later request: the shorter grace and the wider reach win.
     pub fn merge(&mut self, later: &Self) {
         self.grace_ms = self.grace_ms.min(later.grace_ms);
         self.tree |= later.tree;
     }
 }
 
-/// What a kill ended, and what it could not end.
+/// Processes that a kill ended, and those that it could not end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillReceipt {
-    /// Processes that are gone.
+    /// Processes that have ended.
     pub processes: Vec<EndedProcess>,
     /// Processes still there (uninterruptible sleep), by pid.
     pub survivors: Vec<i32>,
 }
 
 impl KillReceipt {
-    /// Takes over what `other` found.
     pub fn merge(&mut self, other: Self) {
         self.processes.extend(other.processes);
         self.survivors.extend(other.survivors);
     }
 }
 
-/// What the kill of a run ended in it, and in the runs below it.
+/// The processes that the kill of a run ended, in the run and in the runs below it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Killed {
-    /// The run.
     pub run_id: RunId,
-    /// What was ended in it.
     #[serde(flatten)]
     pub receipt: KillReceipt,
-    /// The same of the runs that it started.
+    /// Receipts of the runs that it started.
     pub below: Vec<Self>,
 }
 
 impl Killed {
-    /// `top` with what `line` was: runs below it, each behind the one that started it.
+    /// Builds the tree under `top` from `line`: runs below it, each after the one that started it.
     pub fn with(top: Self, line: Vec<(Option<RunId>, Self)>) -> Self {
         let mut all = vec![(None, top.clone())];
         all.extend(line);
@@ -91,7 +83,7 @@ impl Killed {
             let above = all
                 .iter()
                 .position(|(_, above)| parent.as_ref() == Some(&above.run_id));
-            // One whose parent is none of them hangs below the top.
+            // A run whose parent is not in the tree is put below the top.
             match all.get_mut(above.unwrap_or(0)) {
                 Some((_, above)) => above.below.insert(0, killed),
                 None => return killed,

@@ -11,7 +11,7 @@ use super::kill::KillReceipt;
 use super::suspension::Suspension;
 use crate::error::{ErrorKind, Kinded};
 
-/// Where a run is in its life. What it does meanwhile is its [`Work`](super::Work).
+/// The position of a run in its life. Its activity meanwhile is its [`Work`](super::Work).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Life {
@@ -19,14 +19,13 @@ pub enum Life {
     Created,
     /// Owned by a task of this daemon.
     Running,
-    /// Suspended; it resumes under the same id.
+    /// The run is suspended; it resumes under the same id.
     Suspended(Arc<Suspension>),
-    /// Over. An ended run is never relabelled.
+    /// The run has ended. An ended run is never relabelled.
     Ended(Arc<Outcome>),
 }
 
 impl Life {
-    /// The status users see.
     pub fn status(&self) -> Status {
         match self {
             Self::Created => Status::Created,
@@ -37,7 +36,7 @@ impl Life {
     }
 }
 
-/// The name of a part of a life, as users see it.
+/// The status of a run, as users see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -45,13 +44,11 @@ pub enum Status {
     Created,
     /// Owned by a task.
     Running,
-    /// Suspended.
     Suspended,
-    /// Ended well.
+    /// The run completed without errors.
     Completed,
-    /// Ended well, errors were suppressed.
+    /// The run completed; errors were suppressed.
     CompletedWithErrors,
-    /// Failed.
     Error,
     /// Stopped on request.
     Cancelled,
@@ -72,7 +69,6 @@ impl Status {
         Self::Killed,
     ];
 
-    /// The name used on the wire, in files and in `--json`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -86,7 +82,7 @@ impl Status {
         }
     }
 
-    /// Whether nothing can follow.
+    /// True if no other status can follow.
     pub const fn is_terminal(self) -> bool {
         match self {
             Self::Created | Self::Running | Self::Suspended => false,
@@ -98,7 +94,7 @@ impl Status {
         }
     }
 
-    /// Whether it has ended as it should, errors that the graph went past included.
+    /// True if the run completed, with or without suppressed errors.
     pub const fn is_success(self) -> bool {
         match self {
             Self::Completed | Self::CompletedWithErrors => true,
@@ -118,42 +114,36 @@ impl fmt::Display for Status {
     }
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum Outcome {
-    /// It did what it was to do. `output` is the return node's template, or a tool's result.
+    /// The run completed. `output` is the return node's template, or a tool's result.
     Completed {
-        /// What it returned.
         output: Arc<Value>,
     },
-    /// It got to its end, with errors suppressed on the way.
+    /// The run completed with suppressed errors.
     CompletedWithErrors {
-        /// What it returned.
         output: Arc<Value>,
     },
-    /// It failed.
     Error {
-        /// Why.
         error: Failure,
     },
-    /// It was asked to stop, and did.
+    /// The run stopped on request.
     Cancelled {
-        /// Who or what asked.
+        /// The user or component that requested it.
         cause: String,
     },
-    /// It was ended by force.
+    /// The run was ended by force.
     Killed {
-        /// Who or what asked; empty in old records.
+        /// The user or component that requested it; empty in old records.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         cause: String,
-        /// What was ended.
         receipt: KillReceipt,
     },
 }
 
 impl Outcome {
-    /// Its name, as users see it.
     pub const fn status(&self) -> Status {
         match self {
             Self::Completed { .. } => Status::Completed,
@@ -165,13 +155,12 @@ impl Outcome {
     }
 }
 
-/// An event that a run cannot take where it stands: a bug in the code that committed it, or a task that lost its run.
+/// An event that a run cannot take in its state: a bug in the code that committed it, or a task that lost its run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a run that is {phase} cannot take the event `{event}`")]
 pub struct Illegal {
-    /// Its status, and where it stands.
+    /// Status and position of the run.
     pub phase: String,
-    /// The event's type.
     pub event: &'static str,
 }
 

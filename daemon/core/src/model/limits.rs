@@ -1,6 +1,6 @@
-//! The limits of a run, and those that are raised when it is resumed.
+//! The limits of a run, and the limits that are raised when it is resumed.
 //!
-//! The limit of money is none of these: it belongs to the account.
+//! The spending limit is not one of these: it belongs to the account.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,68 +9,68 @@ use crate::money::Usd;
 /// Limits of one run; `None` means the default of the graph or the daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Most steps a graph run may take.
+    /// Steps of a graph run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u32>,
-    /// How many levels of child runs it may have.
+    /// Levels of child runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
-    /// How many child runs its chain may start.
+    /// Child runs of its chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spawns: Option<u32>,
-    /// How many turns a thread may take.
+    /// Turns of a thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
-    /// How many tokens the turns of a thread may use.
+    /// Tokens of the turns of a thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    /// How long the turns of a thread may take together, in milliseconds.
+    /// Total time of the turns of a thread, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    /// The most it may spend, itself and all below it. What is in force is the limit of its account.
+    /// Spending of the run and all runs below it. The limit in force is that of its account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spend: Option<Usd>,
 }
 
-/// New limits of a run, each absolute, in the place of the one that it has.
+/// New limits of a run. Each is absolute and replaces the present one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Raised {
-    /// Most steps of a graph run.
+    /// Steps of a graph run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_steps: Option<u32>,
-    /// Most turns of a thread.
+    /// Turns of a thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_turns: Option<u32>,
-    /// Most tokens of its turns.
+    /// Tokens of its turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
-    /// Longest time in its turns, in milliseconds.
+    /// Total time of its turns, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_duration_ms: Option<u64>,
-    /// Most child runs that it starts.
+    /// Child runs that it starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_spawns: Option<u32>,
-    /// Most levels of child runs below it.
+    /// Levels of child runs below it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_depth: Option<u32>,
 }
 
-/// The limits in force of the child runs of a run: those that it began with, and those that it got when it was resumed.
+/// The limits in force of the child runs of a run: those at its start, or those set when it was resumed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Below {
-    /// Most that it starts, those of the runs that it continues included.
+    /// Number of child runs, those of the runs that it continues included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spawns: Option<u32>,
-    /// Most levels of them; a run that nobody limited has [`MOST_DEPTH`].
+    /// Number of levels; [`MOST_DEPTH`] without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
 }
 
-/// Levels of child runs of a run that nobody limited.
+/// Levels of child runs of a run without a limit.
 pub const MOST_DEPTH: u32 = 10;
 
 impl Below {
-    /// Those that a run begins with.
+    /// Returns the limits at the start of a run.
     pub(super) const fn of(limits: &Limits) -> Self {
         Self {
             spawns: limits.spawns,
@@ -78,12 +78,11 @@ impl Below {
         }
     }
 
-    /// Whether nobody limited them.
     pub(super) const fn is_unlimited(&self) -> bool {
         self.spawns.is_none() && self.depth.is_none()
     }
 
-    /// How many levels of child runs there may be.
+    /// Returns the highest number of levels of child runs.
     pub fn levels(&self) -> u32 {
         self.depth.unwrap_or(MOST_DEPTH)
     }
@@ -97,27 +96,21 @@ impl Below {
 /// A limit that can be raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Raisable {
-    /// Steps of a graph run.
     Steps,
-    /// Turns of a thread.
     Turns,
-    /// Tokens of its turns.
     Tokens,
-    /// Time in its turns, in milliseconds.
+    /// Time of its turns, in milliseconds.
     Duration,
-    /// Child runs.
     Spawns,
-    /// Levels of child runs.
     Depth,
 }
 
-/// The limit that is proposed where `used` of `max` leaves nothing: twice the larger of both, and never none.
+/// Returns the proposed limit where `used` of `max` leaves nothing: twice the larger of both, and never 0.
 pub fn proposed(used: u64, max: u64) -> u64 {
     used.max(max).saturating_mul(2).max(1)
 }
 
 impl Raisable {
-    /// Every one of them.
     pub const ALL: [Self; 6] = [
         Self::Steps,
         Self::Turns,
@@ -127,7 +120,7 @@ impl Raisable {
         Self::Depth,
     ];
 
-    /// The key by which it is raised.
+    /// Returns the key by which it is raised.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Steps => "steps",
@@ -139,7 +132,7 @@ impl Raisable {
         }
     }
 
-    /// The code of a run that is suspended at it, or of a call that is refused for it.
+    /// Returns the code of a run that is suspended at it, or of a call that is refused because of it.
     pub const fn code(self) -> &'static str {
         match self {
             Self::Steps => "max_steps_exceeded",
@@ -173,7 +166,7 @@ impl Raisable {
 }
 
 impl Raised {
-    /// `limits`, as those that a run gets when it is resumed; that of money is its account's.
+    /// Returns the limits that a resumed run can get from `limits`; the spending limit belongs to its account.
     pub const fn of(limits: &Limits) -> Self {
         Self {
             max_steps: limits.steps,
@@ -196,7 +189,7 @@ impl Raised {
         }
     }
 }
-/// Whether a count is left out of what is stored.
+/// True if a count is left out of the stored form.
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "serde asks for this form"

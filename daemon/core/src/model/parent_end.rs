@@ -1,51 +1,47 @@
-//! What the end of the run that started a run means for it.
+//! The consequence of a parent's end for its child run.
 
 use serde::{Deserialize, Serialize};
 
 use super::life::Status;
 
-/// What the end of the run that started a run means for it. Fixed when the run is accepted.
+/// The consequence of the parent's end. Fixed when the run is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParentEnd {
-    /// The parent waits for it: it is asked to stop when the parent is, and never outlives it.
+    /// The parent waits for it: it is cancelled with the parent, and never outlives it.
     #[default]
     Wait,
-    /// The parent continues without waiting for it. It is killed with the parent; how else the parent ends decides about it.
+    /// The parent continues without waiting for it. It is killed with the parent; for other ends of the parent these
+    /// fates apply.
     Follow {
-        /// The parent has completed, errors that it went past included.
+        /// The parent has completed, with or without suppressed errors.
         on_complete: Fate,
-        /// The parent has failed.
         on_error: Fate,
-        /// The parent was cancelled.
         on_cancel: Fate,
     },
     /// The parent continues without waiting for it, and it is left alone unless the whole tree is killed.
     Detach,
 }
 
-/// What becomes of a run whose parent has ended.
+/// The fate of a run whose parent has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// It continues.
     Leave,
-    /// It is cancelled.
     Cancel,
 }
 
 impl ParentEnd {
-    /// Whether the parent waits for the run.
     pub const fn waits(&self) -> bool {
         matches!(self, Self::Wait)
     }
 
-    /// Whether the run stays as it is whatever happens to the parent.
+    /// True if the run continues, whatever happens to the parent.
     pub const fn is_detached(&self) -> bool {
         matches!(self, Self::Detach)
     }
 
-    /// Whether the run is stopped when its parent has come to be `parent`.
+    /// True if the run is stopped when its parent has reached the status `parent`.
     pub const fn stops_at(&self, parent: Status) -> bool {
         let (complete, error, cancel) = match self {
             Self::Wait => (Fate::Cancel, Fate::Cancel, Fate::Cancel),
@@ -67,29 +63,29 @@ impl ParentEnd {
     }
 }
 
-/// What is fixed, when a run is accepted, about the runs that it starts.
+/// Terms of the child runs of a run, fixed when it is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildTerms {
-    /// What its end means for those that it does not wait for and that are to follow it.
+    /// The consequence of its end for child runs that it does not wait for and that follow it.
     pub follow: ParentEnd,
-    /// Most of them that are not over at once, if that is limited.
+    /// Limit of live child runs, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<u32>,
-    /// Most runs of its tree that are not over, with a thread that it starts, if that is limited below what the daemon allows.
+    /// Limit of live runs of its tree, with a thread that it starts, if it is below that of the daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most_in_tree: Option<u32>,
-    /// How long it waits for them where it is asked to.
+    /// Waiting times of `wait_threads`.
     #[serde(default, skip_serializing_if = "Waits::is_none")]
     pub waits: Waits,
 }
 
-/// How long a call of `wait_threads` waits, in seconds.
+/// Times for which a call of `wait_threads` waits, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
-    /// If it does not say; 0 is without end.
+    /// Default; 0 is without end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usual: Option<u32>,
-    /// At most.
+    /// Limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<u32>,
 }
@@ -101,7 +97,7 @@ impl Waits {
 }
 
 impl Default for ChildTerms {
-    /// What completes leaves them, what fails or is cancelled cancels them.
+    /// A parent that completes leaves its child runs; one that fails or is cancelled cancels them.
     fn default() -> Self {
         Self {
             follow: ParentEnd::Follow {
@@ -117,7 +113,7 @@ impl Default for ChildTerms {
 }
 
 impl ChildTerms {
-    /// Whether they are those of a run about which nobody has said anything.
+    /// True if all of them are the default.
     pub fn are_usual(&self) -> bool {
         *self == Self::default()
     }

@@ -1,4 +1,4 @@
-//! The check of limits that are raised when a run is resumed: which there are for its kind, and what a new one has to be.
+//! Checks limits that are raised when a run is resumed: the limits of its kind, and the least new value.
 //!
 //! It never changes a record: the event that resumes the run does.
 
@@ -8,7 +8,7 @@ use super::run::Run;
 use super::suspension::SuspendReason;
 use super::task::RunKind;
 
-/// Why a run is not resumed with the limits that it would have.
+/// The reason for which a run is not resumed with the limits that it would have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unraised {
     /// Runs of its kind have no such limit.
@@ -18,13 +18,8 @@ pub enum Unraised {
         limit.key(),
         instead(*kind)
     )]
-    NoSuch {
-        /// The kind.
-        kind: RunKind,
-        /// The limit.
-        limit: Raisable,
-    },
-    /// It would stop where it stands.
+    NoSuch { kind: RunKind, limit: Raisable },
+    /// The run would stop again immediately.
     #[error(
         "{}, so with a limit of {} it could not continue; raise it to more than {}",
         limit.taken(*used),
@@ -32,18 +27,16 @@ pub enum Unraised {
         limit.amount(*least)
     )]
     TooLow {
-        /// The limit.
         limit: Raisable,
-        /// What is used of it.
         used: u64,
-        /// What it would be.
+        /// The limit that it would have.
         max: u64,
-        /// What it has to be more than.
+        /// The new limit must be greater than this.
         least: u64,
     },
 }
 
-/// What can be raised of a run of that kind.
+/// Names the limits of a run of that kind.
 const fn instead(kind: RunKind) -> &'static str {
     match kind {
         RunKind::Graph => "raise `steps`, `spawns`, `depth` or `spend`",
@@ -53,8 +46,8 @@ const fn instead(kind: RunKind) -> &'static str {
 }
 
 impl Run {
-    /// Whether it may be resumed with these limits: each is one that runs of its kind have, and leaves room beyond what is used; and
-    /// a thread that stands at a limit gets a higher one.
+    /// Checks that the run may be resumed with these limits. Each must be one of its kind and exceed the usage; and a
+    /// thread suspended at a limit must get a higher one.
     pub fn check_raise(&self, raised: &Raised) -> Result<(), Unraised> {
         for limit in Raisable::ALL {
             let given = raised.get(limit);
@@ -82,7 +75,7 @@ impl Run {
         Ok(())
     }
 
-    /// What is used of a limit; `None` if runs of its kind have no such limit.
+    /// Returns the usage of a limit; `None` if runs of its kind have no such limit.
     fn used(&self, limit: Raisable) -> Option<u64> {
         match (self.spec.kind(), limit) {
             (RunKind::Graph | RunKind::Thread, Raisable::Spawns) => {
@@ -95,8 +88,8 @@ impl Run {
         }
     }
 
-    /// The limit in force, if it keeps a thread that is suspended or has ended from its next turn. Whether it keeps a graph run from
-    /// its next step is for its hooks to say.
+    /// Returns the limit in force if it prevents the next turn of a thread that is suspended or has ended. For a graph
+    /// run its hooks decide that.
     fn stands_at(&self, limit: Raisable) -> Option<u64> {
         let thread = self.thread()?;
         let max = thread.limits.get(limit)?;

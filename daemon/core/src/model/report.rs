@@ -1,4 +1,4 @@
-//! A run as the documents that callers get.
+//! The documents about a run that callers get.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use super::life::{Life, Outcome};
 use super::run::Run;
 use super::thread;
 
-/// Most characters of the last text of a thread under `result`.
+/// Limit of the characters of the last text of a thread under `result`.
 const MOST_RESULT_CHARS: usize = 4000;
 
 impl Run {
-    /// Why it did not succeed, or behind which failure it is suspended.
+    /// Returns the failure with which it ended, or after which it is suspended.
     pub fn failure(&self) -> Option<Failure> {
         let stopped = |code: &str, message: String| Failure {
             node: self.stood_at().map(str::to_owned),
@@ -38,7 +38,7 @@ impl Run {
         }
     }
 
-    /// What it returned, or what a failed tool gave back all the same.
+    /// Returns its output, or the result that a failed tool returned all the same.
     pub fn output(&self) -> Option<&Arc<Value>> {
         match self.outcome() {
             Some(Outcome::Completed { output } | Outcome::CompletedWithErrors { output }) => {
@@ -49,15 +49,15 @@ impl Run {
         }
     }
 
-    /// The result document of a run, the same shape for every outcome. For graph runs and threads it is what `${result}` of a
-    /// child run would be, but for what a thread has cost; for a tool run `output` is the tool's result.
+    /// Returns the result document of a run, the same shape for every outcome. For graph runs and threads it is the
+    /// `${result}` of a child run, without the cost of a thread; for a tool run `output` is the tool's result.
     pub fn result(&self) -> Value {
         if let Some(state) = self.thread() {
             return self.thread_result(state);
         }
         let status = self.status();
         let success = status.is_success();
-        // A step that could not be taken has no place to begin at, only its mark.
+        // A step that could not be taken has no start, only its flag.
         if self.spec.is_single_step() || self.id.is_single_step() {
             return self.single_step(success);
         }
@@ -84,13 +84,14 @@ impl Run {
         document
     }
 
-    /// Returns true for a thread that has completed with a text whose end was cut off.
+    /// True for a thread that has completed with a text whose end was cut off.
     pub fn is_truncated(&self) -> bool {
         let is_cut = |state: &thread::ThreadState| state.is_cut_short && state.returned.is_none();
         self.status().is_success() && self.thread().is_some_and(is_cut)
     }
 
-    /// The result of a thread: its outputs if it declares some, else its last text, which stands cut under `result`, too.
+    /// Returns the result of a thread: its outputs if it declares some, else its last text, which is under `result`,
+    /// too, cut to its limit.
     fn thread_result(&self, state: &thread::ThreadState) -> Value {
         let status = self.status();
         let mut document = json!({
@@ -130,7 +131,7 @@ impl Run {
         document
     }
 
-    /// The result of a run over one node: always this shape, a node that failed included.
+    /// Returns the result of a run over one node: always this shape, even if the node failed.
     fn single_step(&self, success: bool) -> Value {
         let last = self.graph().and_then(|state| state.last.as_ref());
         let failed = match self.outcome() {

@@ -29,58 +29,52 @@ use crate::expr::Vars;
 use crate::id::{Epoch, RunId, Seq};
 use crate::ledger::Usage;
 
-/// The record of a run. A copy shares everything that may be large.
+/// The record of a run. A copy shares all parts that may be large.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Its id.
     pub id: RunId,
-    /// What is fixed about it.
     pub spec: Arc<Spec>,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub created_at: Timestamp,
-    /// When a task first owned it.
+    /// Time at which a task first owned it.
     pub started_at: Option<Timestamp>,
-    /// When it last began to run, or to run again after it was suspended.
+    /// Time at which it last began to run, or was resumed.
     pub active_since: Option<Timestamp>,
     /// Time of its last event.
     pub updated_at: Timestamp,
-    /// When it ended.
     pub ended_at: Option<Timestamp>,
-    /// Its last event.
+    /// Number of its last event.
     pub seq: Seq,
     /// The daemon's life that owns it.
     pub epoch: Epoch,
-    /// How often the daemon died while it computed for this run, since something of it last ended, and since the daemon last stopped
-    /// in good order.
+    /// Number of deaths of the daemon while this run was in progress, since a part of it last ended, and since the
+    /// daemon last stopped in good order.
     pub suspicions: u32,
-    /// When it was owned again after the daemon had died by its own fault while it computed for this run: the last ten minutes of that, since
-    /// it was last resumed.
+    /// Times at which it was owned again after the daemon had died by its own fault while this run was in progress:
+    /// those of the last ten minutes, since it was last resumed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Timestamp>,
-    /// How many child runs its chain has started, detached ones included. A call that is tried again counts once:
+    /// Number of child runs that its chain has started, detached ones included. A call that is tried again counts once:
     /// it has the child run of its earlier try, or one that continues or replaces that.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub spawn_count: u32,
-    /// The limits of these in force.
+    /// The limits of child runs in force.
     #[serde(default, skip_serializing_if = "Below::is_unlimited")]
     pub below: Below,
-    /// Who asked it to stop, if somebody did.
+    /// The requester of its cancellation, if there is one.
     pub cancel: Option<String>,
-    /// When that was accepted.
+    /// Time at which that was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled_at: Option<Timestamp>,
-    /// Who asked for it to be ended by force, if somebody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kill: Option<Kill>,
-    /// What it asks people, and what they answered that is not heeded yet.
+    /// Its questions to people, and the answers that are not handled yet.
     #[serde(default, skip_serializing_if = "Approvals::is_empty")]
     pub approvals: Approvals,
     /// Its paid call in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_call: Option<OpenCall>,
-    /// Where it is in its life.
     pub life: Life,
-    /// What it does, and has done.
     pub work: Work,
 }
 
@@ -111,12 +105,10 @@ impl Run {
         }
     }
 
-    /// The status users see.
     pub fn status(&self) -> Status {
         self.life.status()
     }
 
-    /// Why it is suspended, if it is.
     pub fn suspension(&self) -> Option<&Suspension> {
         match &self.life {
             Life::Suspended(why) => Some(why),
@@ -124,7 +116,6 @@ impl Run {
         }
     }
 
-    /// What it came to, if it has ended.
     pub fn outcome(&self) -> Option<&Outcome> {
         match &self.life {
             Life::Ended(outcome) => Some(outcome),
@@ -132,7 +123,7 @@ impl Run {
         }
     }
 
-    /// What had to be ended of it, if it was killed.
+    /// Returns the processes that were ended, if it was killed.
     pub fn receipt(&self) -> Option<&KillReceipt> {
         match self.outcome()? {
             Outcome::Killed { receipt, .. } => Some(receipt),
@@ -143,7 +134,7 @@ impl Run {
         }
     }
 
-    /// The walk of a graph run.
+    /// Returns the walk of a graph run.
     pub const fn graph(&self) -> Option<&graph::GraphState> {
         if let Work::Graph(state) = &self.work {
             Some(state)
@@ -152,7 +143,7 @@ impl Run {
         }
     }
 
-    /// Where a thread stands.
+    /// Returns the state of a thread.
     pub const fn thread(&self) -> Option<&thread::ThreadState> {
         if let Work::Thread(state) = &self.work {
             Some(state)
@@ -161,12 +152,13 @@ impl Run {
         }
     }
 
-    /// The state of a graph run.
+    /// Returns the state variables of a graph run.
     pub fn vars(&self) -> Option<&Vars> {
         self.graph().map(|state| &state.vars)
     }
 
-    /// The memory that its values take, in bytes, roughly: its inputs before it begins, and what its work holds then.
+    /// Returns the approximate memory use of its values in bytes: its inputs before it begins, and the values of its
+    /// work after.
     pub fn held(&self) -> usize {
         match self.life {
             Life::Created => {
@@ -179,18 +171,17 @@ impl Run {
         }
     }
 
-    /// Steps taken.
     pub fn steps(&self) -> u32 {
         self.graph().map_or(0, |state| state.steps)
     }
 
-    /// Errors that it continued after; `None` if there are none.
+    /// Returns the errors after which it continued; `None` if there are none.
     pub fn suppressed(&self) -> Option<&Chunks<SuppressedError>> {
         let errors = self.graph().map(|state| &state.suppressed);
         errors.filter(|errors| !errors.is_empty())
     }
 
-    /// The questions of it that somebody may answer: of one whose walk is over, none.
+    /// Returns its questions that a person may answer: none, if its walk is over.
     pub fn asks(&self) -> impl Iterator<Item = &Approval> {
         let at = self.graph().map(|state| &state.at);
         let is_over = self.status().is_terminal() || matches!(at, Some(graph::At::Ending { .. }));
@@ -198,7 +189,7 @@ impl Run {
         open.into_iter().flatten()
     }
 
-    /// The node at which a live run stands; the item of a tool run whose call is in flight.
+    /// Returns the current node of a live run; the item of a tool run whose call is in flight.
     pub fn current_node(&self) -> Option<&str> {
         match &self.life {
             Life::Running | Life::Suspended(_) => self.place(),
@@ -206,7 +197,7 @@ impl Run {
         }
     }
 
-    /// The node at which the run stood when its walk was over.
+    /// Returns the node at which the run was when its walk was over.
     pub fn stood_at(&self) -> Option<&str> {
         let is_over = match &self.life {
             Life::Ended(_) => true,
@@ -218,8 +209,8 @@ impl Run {
         self.place_before_the_end().filter(|_| is_over)
     }
 
-    /// The node to name where a graph run is: that at which it stands, or at which it ended short of its
-    /// goal. A completed run has none.
+    /// Returns the node to name for a graph run: the current one, or the one at which it ended without success. A
+    /// completed run has none.
     pub fn last_node(&self) -> Option<&str> {
         if let Some(node) = self.current_node() {
             return Some(node);
@@ -247,12 +238,11 @@ impl Run {
         self.work.state().place_before_the_end(&self.spec)
     }
 
-    /// The step that is in flight or failed.
     pub fn step(&self) -> Option<u32> {
         self.work.state().step()
     }
 
-    /// Every attempt in flight; a run that has ended has none.
+    /// Returns every attempt in flight; a run that has ended has none.
     pub fn attempts(&self) -> impl Iterator<Item = &Attempt> {
         let is_live = !self.status().is_terminal();
         is_live
@@ -261,8 +251,8 @@ impl Run {
             .flatten()
     }
 
-    /// At-most-once attempts in flight of which nobody knows or has said what became of them: the node, with the position
-    /// where it is an item (`fan[3]`). Those that child runs carry out are known to those.
+    /// Returns the at-most-once attempts in flight without a known or stated outcome: the node, with the position of an
+    /// item (`fan[3]`). Attempts of child runs are in the records of those.
     pub fn uncertain(&self) -> Vec<(String, AttemptId)> {
         let node = self.current_node().unwrap_or_default();
         let uncertain = self.attempts().filter(|attempt| {
@@ -273,14 +263,15 @@ impl Run {
             .collect()
     }
 
-    /// What people call the attempt `slot` of the node at hand.
+    /// Returns the name of the attempt `slot` of the current node, for people.
     fn name_of(&self, node: &str, slot: Slot) -> String {
         let items = self.graph().and_then(|state| state.at.items());
         items.map_or_else(|| attempt_name(node, slot), |items| items.name(node, slot))
     }
 
-    /// The attempts at the place where it stands or ended whose outcome this record does not know: at-most-once ones that are in
-    /// flight without a verdict or failed after they had started, and what child runs carried out without success.
+    /// Returns the attempts at its position, or at its end, whose outcome this record does not know: at-most-once ones
+    /// that are in flight without a verdict or failed after they had started, and those that child runs carried out
+    /// without success.
     pub fn unknown(&self) -> Vec<Unknown> {
         let unknown = if self.is_repairable() {
             graph::GraphState::unknown_of_repairs
@@ -290,7 +281,7 @@ impl Run {
         self.graph().map(unknown).unwrap_or_default()
     }
 
-    /// Whether it completed and some of it failed, so that a run that continues it repeats that.
+    /// True if it completed and a part of it failed, so that a run that continues it repeats that part.
     pub fn is_repairable(&self) -> bool {
         let outcome = self.outcome();
         matches!(outcome, Some(Outcome::CompletedWithErrors { .. }))
@@ -299,13 +290,13 @@ impl Run {
                 .is_some_and(|state| !state.unrepaired.is_empty())
     }
 
-    /// Whether it is suspended behind a failure about which no hook is to be asked any more: resuming it is another try.
+    /// True if it is suspended after a failure about which no further hook is called: resuming it is another try.
     pub fn resume_retries_failed_step(&self) -> bool {
         let at = self.graph().map(|state| &state.at);
         self.suspension().is_some() && matches!(at, Some(graph::At::Failed { round: None, .. }))
     }
 
-    /// The node at which a run that continues this one begins: the one that failed, or the one it stood at.
+    /// Returns the node at which a run that continues this one begins: the one that failed, or the current one.
     pub fn resumption_node(&self) -> Option<&str> {
         let failed = match self.outcome() {
             Some(Outcome::Error { error }) => error.node.as_deref(),
@@ -314,7 +305,7 @@ impl Run {
         failed.or_else(|| self.stood_at())
     }
 
-    /// What a graph run takes over that continues this one: its state, and what was left of the node at which it ended.
+    /// Returns the state and the unfinished work that a graph run takes over when it continues this one.
     pub fn inherited(&self) -> Option<(graph::GraphState, UnfinishedWork)> {
         let state = self.graph()?;
         let (inherited, left) = state.inherited();
@@ -324,22 +315,22 @@ impl Run {
         Some((inherited, earlier.unwrap_or(left)))
     }
 
-    /// Where a thread begins that continues this one; `None` if this is none, or has not ended.
+    /// Returns the initial state of a thread that continues this one; `None` if this is no thread, or has not ended.
     pub fn carried(&self) -> Option<thread::ThreadState> {
         let mut state = self.thread()?.clone();
         state.count_time(self.ended_at?);
         Some(state.carried())
     }
 
-    /// Where a thread begins that continues this one from the turn that was last finished, whatever became of it later: the record is
-    /// as the `step_finish` of that turn left it, which is what replaying its events up to there leads to. `None` if it stands
-    /// anywhere else.
+    /// Returns the initial state of a thread that continues this one from its last finished turn, whatever followed it.
+    /// The record must be as the `step_finish` of that turn left it, which is the result of replaying its events up to
+    /// there; otherwise `None`.
     pub fn carried_from_turn(&self) -> Option<thread::ThreadState> {
         let state = self.thread()?;
         state.is_between_turns().then(|| state.clone().carried())
     }
 
-    /// The event by which it ends with `outcome` at `now`, wherever it stands.
+    /// Returns the event by which it ends with `outcome` at `now`, in any state.
     pub fn ending(&self, now: Timestamp, outcome: Outcome) -> Event {
         if let Outcome::Killed { cause, receipt } = outcome {
             return RunKilled { cause, receipt }.into();
@@ -349,8 +340,8 @@ impl Run {
         ending.expect("every kind of run may end in every way")
     }
 
-    /// The event that settles its paid call in flight at what is held for it, as an estimate. It stands before every event that
-    /// suspends or ends the run, in the same commit.
+    /// Returns the event that settles its paid call in flight at the held amount, as an estimate. It precedes every
+    /// event that suspends or ends the run, in the same commit.
     pub fn settlement(&self, because: Because) -> Option<Event> {
         let OpenCall { call, amount } = self.open_call?;
         let usage = Usage {
@@ -368,24 +359,24 @@ impl Run {
         Some(settled.into())
     }
 
-    /// `event`, which suspends or ends it, behind the settlement of its paid call in flight.
+    /// Returns `event`, which suspends or ends it, after the settlement of its paid call in flight.
     pub fn with_settlement(&self, event: Event) -> Vec<Event> {
         let settled = self.settlement(Because::Stopped);
         settled.into_iter().chain([event]).collect()
     }
 
-    /// The event by which it fails with `error` at `now`.
+    /// Returns the event by which it fails with `error` at `now`.
     pub fn end_by_failure(&self, now: Timestamp, error: Failure) -> Event {
         self.ending(now, Outcome::Error { error })
     }
 
-    /// The event by which it is cancelled at `now`.
+    /// Returns the event by which it is cancelled at `now`.
     pub fn end_by_cancel(&self, now: Timestamp, cause: &str) -> Event {
         let cause = cause.to_owned();
         self.ending(now, Outcome::Cancelled { cause })
     }
 
-    /// The only transition: takes in `event`, which becomes its last one. A refused event changes nothing.
+    /// The only transition: applies `event`, which becomes its last one. A refused event changes nothing.
     pub fn apply(&mut self, at: Timestamp, event: &Event) -> Result<(), Illegal> {
         let spawns = self.spawns(event);
         if !self.take(at, event) {
@@ -403,7 +394,7 @@ impl Run {
         Ok(())
     }
 
-    /// Whether `event` announces a child run where there was none before.
+    /// True if `event` announces a child run where there was none before.
     fn spawns(&self, event: &Event) -> bool {
         let (slot, child) = match event {
             Event::Run(RunEvent::StepStarted(started)) => (Slot::Main, &started.child),
@@ -421,7 +412,7 @@ impl Run {
         child.is_some() && self.work.state().child(slot).is_none()
     }
 
-    /// Whether `event` suspends it for an answer that came meanwhile: nobody would end that.
+    /// True if `event` suspends it for an answer that came meanwhile: no one would end that suspension.
     fn has_answer_for(&self, event: &Event) -> bool {
         matches!(event, Event::Run(RunEvent::RunSuspended(why)) if why.reason == SuspendReason::Approval)
             && self.approvals.is_answered()
@@ -458,7 +449,7 @@ impl Run {
         taken
     }
 
-    /// What happens to runs of every kind.
+    /// Applies an event of runs of every kind.
     fn take_in(&mut self, at: Timestamp, event: &RunEvent) -> bool {
         match event {
             RunEvent::RunCreated(_) => return false,
@@ -530,7 +521,7 @@ impl Run {
         true
     }
 
-    /// The daemon owns it from now on.
+    /// Records that the daemon owns the run from now on.
     fn start(&mut self, at: Timestamp, started: &RunStarted) {
         if started.suspected {
             self.suspect(at, started.fault);
@@ -552,13 +543,13 @@ impl Run {
         self.life = Life::Running;
     }
 
-    /// Changes the round of hooks in hand; `false` if there is none.
+    /// Changes the current round of hooks; `false` if there is none.
     fn change_round(&mut self, change: impl FnOnce(&mut Round)) -> bool {
         let round = self.work.state_mut().round_mut();
         round.and_then(Option::as_mut).map(change).is_some()
     }
 
-    /// Makes the paid call in flight `after`, if it is `before`.
+    /// Sets the paid call in flight to `after`, if it is `before`.
     fn change_call(&mut self, before: Option<OpenCall>, after: Option<OpenCall>) -> bool {
         if self.open_call != before {
             return false;

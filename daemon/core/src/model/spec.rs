@@ -1,4 +1,4 @@
-//! What is fixed about a run when it is accepted.
+//! The properties of a run that are fixed when it is accepted.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,18 +12,19 @@ use crate::capability::Layer;
 use crate::expr::Object;
 use crate::id::{ItemRef, RunId};
 
-/// How much of a run must be on disk before the next effect starts: the output rule, `daemon/docs/log-and-recovery.md`.
+/// The part of a run that must be on disk before the next effect starts: the output rule,
+/// `daemon/docs/log-and-recovery.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
     /// Every step is synced before the next effect starts.
     #[default]
     Strict,
-    /// Steps are written in order but not waited for; a power cut may take back the last ones.
+    /// Steps are written in order but not waited for; a power cut may lose the last ones.
     Relaxed,
 }
 
-/// What happens to a live run when the daemon starts again.
+/// The handling of a live run when the daemon starts again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recovery {
@@ -34,54 +35,49 @@ pub enum Recovery {
     Suspend,
 }
 
-/// Everything about a run that is fixed when it is accepted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// The item that runs.
     pub item: ItemRef,
-    /// What it is to do.
     #[serde(flatten)]
     pub task: Task,
-    /// The directory tools run in: the project root, or the caller's directory where there is no project.
+    /// The directory in which tools run: the project root, or the caller's directory if there is no project.
     pub project: String,
-    /// The `.ai` directory (or its stand-in in the state directory) that receives the run's files.
+    /// The `.ai` directory (or its replacement in the state directory) that receives the run's files.
     pub files: String,
-    /// Who asked, as `uid:1000`.
+    /// The requester, as `uid:1000`.
     pub principal: String,
     /// The run that started this one.
     pub parent: Option<RunId>,
-    /// Which directory the project was when the run was accepted.
+    /// Identity of the project directory when the run was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<DirectoryIdentity>,
-    /// How many ancestors it has.
+    /// Number of ancestors.
     #[serde(default)]
     pub depth: u32,
-    /// What the end of its parent means for it.
+    /// The consequence of the end of its parent.
     #[serde(default, skip_serializing_if = "ParentEnd::waits")]
     pub parent_end: ParentEnd,
-    /// What is fixed about the runs that it starts.
+    /// Terms of the runs that it starts.
     #[serde(default, skip_serializing_if = "ChildTerms::are_usual")]
     pub children: ChildTerms,
-    /// The idempotency key of the step that started it: its own keys derive from that one, so that they are the same
+    /// The idempotency key of the step that started it. Its own keys derive from that key, so that they are the same
     /// when the step is tried again with another run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect_scope: Option<String>,
     /// The first run of its chain of continuations; this run itself for a fresh one.
     pub chain_root: RunId,
-    /// The ended run this one continues.
+    /// The ended run that this one continues.
     pub continuation_of: Option<RunId>,
-    /// How many child runs the chain had started before this run.
+    /// Number of child runs that the chain had started before this run.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub spawned: u32,
     /// Limits given by the caller.
     pub limits: Limits,
     /// The account that pays for it.
     pub budget: Budget,
-    /// What the run may do: every layer must allow an action.
+    /// Permission layers: every one must allow an action.
     pub layers: Vec<Layer>,
-    /// When a step counts as done.
     pub durability: Durability,
-    /// What a restart of the daemon does to it.
     pub recovery: Recovery,
     /// Inputs, or a tool's parameters, with defaults applied.
     pub inputs: Object,
@@ -89,13 +85,14 @@ pub struct Spec {
     pub content_hash: String,
     /// The caller's key: a second start with the same key is the same run.
     pub start_key: Option<String>,
-    /// SHA-256 of the inputs as they were asked for, beside a key: with others the key is refused. Older records have none.
+    /// SHA-256 of the requested inputs, if there is a key: the key is refused with other inputs. Older records have
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_digest: Option<String>,
 }
 
 impl Spec {
-    /// A run of `item` that nobody owns, that belongs to no project and may do nothing: what it is beyond that is to be said.
+    /// Makes a run of `item` without principal, project and permissions; the caller sets all else.
     pub fn new(task: Task, item: ItemRef, chain_root: RunId, budget: Budget) -> Self {
         Self {
             item,
@@ -124,19 +121,18 @@ impl Spec {
         }
     }
 
-    /// What idempotency keys of the run derive from.
+    /// Returns the base from which idempotency keys of the run derive.
     pub fn effect_scope(&self) -> &str {
         self.effect_scope
             .as_deref()
             .unwrap_or(self.chain_root.as_str())
     }
 
-    /// What carries it out.
     pub const fn kind(&self) -> RunKind {
         self.task.kind()
     }
 
-    /// The graph that it walks, if it walks one.
+    /// Returns the graph of a graph run.
     pub const fn graph(&self) -> Option<&GraphSource> {
         match &self.task {
             Task::Graph(task) => Some(&task.source),
@@ -144,7 +140,7 @@ impl Spec {
         }
     }
 
-    /// The directive that it works on, if it is a thread.
+    /// Returns the directive of a thread.
     pub const fn thread(&self) -> Option<&ThreadSource> {
         match &self.task {
             Task::Thread(source) => Some(source),
@@ -152,12 +148,12 @@ impl Spec {
         }
     }
 
-    /// Where the thread stood that this one continues.
+    /// Returns the state of the thread that this one continues.
     pub(crate) fn carried(&self) -> Option<&thread::ThreadState> {
         self.thread()?.carried.as_deref()
     }
 
-    /// Where its walk begins, if not at the beginning.
+    /// Returns the start of its walk, if that is not the start node.
     pub fn start_from(&self) -> Option<&StartFrom> {
         match &self.task {
             Task::Graph(task) => task.start_from.as_deref(),
@@ -165,13 +161,12 @@ impl Spec {
         }
     }
 
-    /// Whether the run ends after one node.
     pub fn is_single_step(&self) -> bool {
         let start = self.start_from();
         start.is_some_and(|start| start.extent == Extent::OneNode)
     }
 
-    /// Where it begins, if it repeats only what failed in the run it continues.
+    /// Returns its start if it repeats only the failures of the run it continues.
     pub fn repairs(&self) -> Option<&StartFrom> {
         let start = self.start_from();
         start.filter(|start| start.extent == Extent::Repairs)

@@ -1,4 +1,4 @@
-//! Why a run is suspended, and what it waits for.
+//! The reason for which a run is suspended, and what it waits for.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,34 +6,32 @@ use super::failure::Failure;
 use crate::id::RunId;
 use crate::ledger::AccountId;
 
-/// Why a run is suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SuspendReason {
-    /// It reached a limit that may be raised.
+    /// The run reached a limit that may be raised.
     Limit,
-    /// Its budget is used up.
+    /// The budget of the run is used up.
     Budget,
-    /// A node failed, and somebody is to look at it.
+    /// A node failed, and a person should look at it.
     Error,
-    /// Somebody is to approve what comes next.
+    /// A person must approve the next step.
     Approval,
-    /// The daemon restarted and the run asked not to be resumed by itself.
+    /// The daemon restarted, and the run is declared not to resume by itself.
     Restart,
     /// An at-most-once step was in flight when the daemon went down, or its answer never came.
     Uncertain,
     /// The disk that holds the log is full.
     Storage,
-    /// The child run it waits for is suspended.
+    /// The child run that the run waits for is suspended.
     Child,
     /// Resuming it brought the daemon down three times.
     CrashLoop,
-    /// Somebody asked.
+    /// A user requested it.
     User,
 }
 
 impl SuspendReason {
-    /// Every reason.
     pub const ALL: [Self; 10] = [
         Self::Limit,
         Self::Budget,
@@ -63,7 +61,7 @@ impl SuspendReason {
         }
     }
 
-    /// The reason a hook may name; the error lists those.
+    /// Reads the reason that a hook names. The error lists the reasons that hooks may name.
     pub(super) fn asked(word: &str) -> Result<Self, String> {
         const OPEN: [SuspendReason; 5] = [
             SuspendReason::Limit,
@@ -83,37 +81,34 @@ impl SuspendReason {
     }
 }
 
-/// A suspended run: why, and what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspension {
-    /// The reason.
     pub reason: SuspendReason,
-    /// A code for programs, where the reason has several.
+    /// Code for programs, for a reason with several causes.
     pub code: Option<String>,
-    /// The node before which it was suspended.
+    /// The node before which the run was suspended.
     pub node: Option<String>,
-    /// How much is used of the limit it reached.
+    /// The amount used of the limit that was reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<String>,
-    /// That limit.
+    /// The limit that was reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<String>,
     /// The account that has too little, for the reason `budget`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<AccountId>,
-    /// The suspended child run that it waits for.
+    /// The suspended child run that the run waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child: Option<RunId>,
-    /// At-most-once attempts that may have executed: node names, with the item's position where there is one.
+    /// At-most-once attempts that may have executed: node names, with the position of an item.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncertain: Vec<String>,
-    /// The failure behind which it was suspended, for the person who is asked about it.
+    /// The failure after which the run was suspended, for the person who decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Box<Failure>>,
 }
 
 impl Suspension {
-    /// Suspended for `reason`.
     pub const fn new(reason: SuspendReason) -> Self {
         Self {
             reason,
@@ -128,7 +123,7 @@ impl Suspension {
         }
     }
 
-    /// The same, before `node`.
+    /// Adds the node before which the run is suspended.
     #[must_use]
     pub fn at(mut self, node: Option<&str>) -> Self {
         self.node = node.map(str::to_owned);

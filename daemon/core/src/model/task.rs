@@ -1,6 +1,7 @@
-//! What a run is to do: by its kind, all that this kind needs, and nothing that belongs to another one.
+//! The task of a run: by its kind, all data of this kind, and none of another.
 //!
-//! In what is stored and shown it is fields of the [`Spec`](super::Spec): `kind`, and beside it `graph` and `seed`, or `thread`.
+//! In its stored and shown form a task is fields of the [`Spec`](super::Spec): `kind`, with `graph` and `seed`, or
+//! `thread`.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use super::graph::UnfinishedWork;
 use super::{graph, thread};
 use crate::id::Name;
 
-/// What carries a run out.
+/// The kind of work of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunKind {
@@ -35,22 +36,20 @@ impl RunKind {
     }
 }
 
-/// What a run is to do.
+/// The task of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "TaskFields", into = "TaskFields")]
 pub enum Task {
-    /// It walks a graph.
     Graph(GraphTask),
-    /// It cannot walk a graph that nobody can read: it failed in the commit that created it, for the run that called it.
+    /// The graph is unreadable: the run failed in the commit that created it, for the run that called it.
     Unreadable,
     /// A model works on a directive.
     Thread(ThreadSource),
-    /// It makes the one call of its item.
     Tool,
 }
 
 impl Task {
-    /// One of that kind, of which nothing else is known.
+    /// Makes a task of that kind without further data.
     #[cfg(test)]
     pub(crate) fn of(kind: RunKind) -> Self {
         match kind {
@@ -60,7 +59,6 @@ impl Task {
         }
     }
 
-    /// What carries it out.
     pub const fn kind(&self) -> RunKind {
         match self {
             Self::Graph(_) | Self::Unreadable => RunKind::Graph,
@@ -70,19 +68,18 @@ impl Task {
     }
 }
 
-/// A graph, and where its walk begins.
+/// A graph, and the start of its walk.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GraphTask {
-    /// The graph.
     pub source: GraphSource,
-    /// Where it begins, if not at the start node with an empty state.
+    /// The start, if it is not the start node with an empty state.
     pub start_from: Option<Arc<StartFrom>>,
 }
 
-/// What a graph run walks: the verified text, so that an edit of the file never changes a run that has started.
+/// The graph of a run: the verified text, so that an edit of the file never changes a run that has started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GraphSource {
-    /// The text of the graph file as it was verified.
+    /// Text of the graph file, as it was verified.
     pub text: Arc<str>,
     /// `category` of the file.
     pub category: String,
@@ -90,34 +87,33 @@ pub struct GraphSource {
     pub version: String,
     /// Number of its nodes.
     pub nodes: u32,
-    /// JSON text of the configuration it runs under, fixed at its start and shared by the runs that start under it; empty in old
-    /// records: what is shipped.
+    /// JSON text of the configuration of the run, fixed at its start and shared by the runs that start under it. Empty
+    /// in old records: the shipped one.
     #[serde(default)]
     pub policy: Arc<str>,
-    /// SHA-256, in hex, of the configuration that may change what its tools come to.
+    /// SHA-256, in hex, of the configuration that may change the results of its tools.
     #[serde(default)]
     pub config_hash: String,
 }
 
-/// Where a run begins that does not begin at the beginning.
+/// The start of a run that does not begin at the start node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StartFrom {
     /// The first node.
     pub node: String,
-    /// What was done before.
+    /// The state at the start.
     #[serde(rename = "progress")]
     pub state: graph::GraphState,
-    /// What an earlier run left of that node.
+    /// The work that an earlier run left of that node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<UnfinishedWork>,
     /// The node that follows the last repair.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<Name>,
-    /// How far it goes.
     pub extent: Extent,
 }
 
-/// How far a run goes from its first node.
+/// The extent of a run from its first node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Extent {
@@ -125,24 +121,25 @@ pub enum Extent {
     Rest,
     /// Over one node.
     OneNode,
-    /// Over the nodes that failed in the run it continues, and the one with which that ended: what went well is not done again.
+    /// Over the nodes that failed in the run it continues, and the last node of that run. Successful nodes are not
+    /// repeated.
     Repairs,
 }
 
-/// What a thread works on, so that an edit of a file never changes a thread that has started.
+/// The directive of a thread, fixed so that an edit of a file never changes a thread that has started.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadSource {
-    /// The text of the directive file as it was verified.
+    /// Text of the directive file, as it was verified.
     pub text: Arc<str>,
-    /// JSON text of all that was fixed at the start: the directive laid over those it extends, the model, the tools that it may
-    /// call.
+    /// JSON text of all that was fixed at the start: the directive merged with those it extends, the model, the tools
+    /// that it may call.
     pub contract: Arc<str>,
-    /// Where the thread stood that this one continues; `None` for one that begins.
+    /// State of the thread that this one continues; `None` for a fresh one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carried: Option<Arc<thread::ThreadState>>,
 }
 
-/// The fields of a spec that a task is.
+/// The fields of a spec that form a task.
 #[derive(Serialize, Deserialize)]
 struct TaskFields {
     kind: RunKind,
@@ -158,7 +155,7 @@ struct TaskFields {
     thread: Option<ThreadSource>,
 }
 
-/// Reads it by way of a value: of what serde has put aside, as it does with flattened fields, it reads no map whose keys are numbers.
+/// Reads it through a `Value`: from the buffer of flattened fields serde cannot read a map with numeric keys.
 fn start_from<'de, D>(deserializer: D) -> Result<Option<Arc<StartFrom>>, D::Error>
 where
     D: Deserializer<'de>,

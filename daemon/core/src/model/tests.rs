@@ -240,7 +240,7 @@ fn signed() -> Event {
     })
 }
 
-/// Those of a kill and of a paid call.
+/// Events of a kill and of a paid call.
 fn of_kill_and_money() -> [(&'static str, Event); 3] {
     [
         (
@@ -274,7 +274,7 @@ fn of_kill_and_money() -> [(&'static str, Event); 3] {
     ]
 }
 
-/// Every kind of event, some in several forms, under a name of its own.
+/// Every kind of event, some in several forms, each under a unique name.
 #[expect(clippy::too_many_lines, reason = "a list, one entry for each event")]
 fn every_event() -> Vec<(&'static str, Event)> {
     let error = Failure::permanent("c", "m");
@@ -455,7 +455,7 @@ fn expired() -> Event {
     Event::Run(RunEvent::ApprovalExpired(Expired { id: "a1".into() }))
 }
 
-/// A run that has taken `events`.
+/// A run that has applied `events`.
 fn after(events: &[Event]) -> Run {
     let mut run = walking();
     take(&mut run, events);
@@ -479,12 +479,12 @@ fn suspended_after(events: &[Event]) -> Run {
     run
 }
 
-/// What every live run of a kind takes, and what every running one takes besides.
+/// Events that every live run of a kind accepts, and those that every running one accepts in addition.
 const GRAPH: &str = "cancel kill raise killed completed error cancelled";
 const TOOL: &str = "cancel kill raise killed tool tool_cancelled";
 const RUNNING: &str = "asks run emitted signed warning suspended hold";
 
-/// Every place a run may stand at, and which of [`every_event`] it takes there.
+/// Every position of a run, and the events of [`every_event`] that it accepts there.
 #[expect(clippy::too_many_lines, reason = "a table, one row for each place")]
 fn places() -> Vec<(&'static str, Run, String)> {
     let hooks = "hooks ending";
@@ -662,7 +662,7 @@ fn a_step_of_another_number_is_not_this_one() {
     assert!(run.apply(Timestamp::from_ms(20), &another).is_err());
 }
 
-/// A run that stands before `n`.
+/// A run before its step at `n`.
 fn walking() -> Run {
     let id = RunId::new("x-1-a").unwrap();
     let mut run = Run::create(id, Timestamp::from_ms(0), spec(RunKind::Graph));
@@ -687,7 +687,7 @@ fn foreach(attempt: u32, count: u32) -> Event {
     event
 }
 
-/// The daemon died while it computed for the run.
+/// The daemon died while the run was in progress.
 fn suspected(epoch: Epoch) -> RunStarted {
     let suspected = true;
     let fault = false;

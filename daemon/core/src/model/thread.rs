@@ -1,8 +1,7 @@
 //! The model of threads: a conversation with a model, turn by turn.
 //!
-//! A turn is one call of the model that came to a message, and the calls of tools that the message asks for. What was said in
-//! turns that are over lies in the conversation, of which the record holds the newest entry; the record itself holds no more than
-//! the turn in hand.
+//! A turn is one call of the model that resulted in a message, and the calls of tools that the message requests. The
+//! conversation holds the turns that are over; the record holds its newest entry and the current turn only.
 //!
 //! ```text
 //! Composing ─prompt_composed─► Before ─step_start─► Calling ─cognition_out─► Acting ─step_finish─► Before (the next turn)
@@ -11,8 +10,8 @@
 //!                                      (or context_reseeded)
 //! ```
 //!
-//! Calls of tools start while the model still speaks: `tool_call_start` brings along the parts of the message up to the call, so
-//! that a message which breaks off has said at least that much.
+//! Calls of tools start while the model still streams its answer: `tool_call_start` records the parts of the message up
+//! to the call. So a message that breaks off has those parts at least.
 
 mod artifacts;
 mod carried;
@@ -38,62 +37,60 @@ pub use queue::{MOST_MESSAGE_BYTES, MOST_QUEUED, Queue};
 pub use recent::Recent;
 pub use repeated::Repeated;
 
-/// Where a thread stands, and what its turns came to.
+/// The state of a thread and the totals of its turns.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadState {
-    /// What happens now.
     pub at: At,
-    /// What its turns used.
+    /// Usage of its turns.
     pub used: Used,
-    /// What they may use.
+    /// Limits of its turns.
     pub limits: ThreadLimits,
-    /// The entry with which its conversation began.
+    /// The first entry of its conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<Digest>,
-    /// The newest entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<Digest>,
-    /// How much the model reads at its next call.
+    /// Size of the input of the next model call.
     pub context: Context,
-    /// What somebody said to it and its model has not received.
+    /// Messages that its model has not received yet.
     #[serde(default, skip_serializing_if = "Queue::is_empty")]
     pub queue: Queue,
     /// The long results that it can read again.
     #[serde(default, skip_serializing_if = "Artifacts::is_empty")]
     pub artifacts: Artifacts,
-    /// The last call of the turns that are over, and how often it was made in a row.
+    /// The last call of the finished turns, and how often it was made in a row.
     #[serde(default, skip_serializing_if = "Repeated::is_none")]
     pub repeated: Repeated,
-    /// The higher limit that it asks for, while it is suspended at one.
+    /// The higher limit that it requests while it is suspended at one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalated: Option<Arc<str>>,
-    /// Whether its conversation was restated because the provider did not take its reasoning back; that helps once.
+    /// True if its conversation was restated because the provider rejected its reasoning; that helps once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reseeded: bool,
-    /// How often the model was reminded of what it has to return.
+    /// Number of reminders to the model of its required outputs.
     #[serde(default)]
     pub nudges: u8,
-    /// How often it was asked to continue an answer that was too long.
+    /// Number of requests to the model to continue an answer that was too long.
     #[serde(default)]
     pub lengths: u8,
-    /// Whether the last answer was cut off by its length.
+    /// True if the last answer was cut off by its length.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_cut_short: bool,
-    /// The text so far of an answer that is being continued over several turns.
+    /// The text so far of an answer that continues over several turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfinished: Option<Arc<str>>,
-    /// What was said and what failed last.
+    /// The latest texts and failures.
     #[serde(default, skip_serializing_if = "Recent::is_none")]
     pub recent: Arc<Recent>,
-    /// What it returned.
+    /// The outputs that it returned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returned: Option<Arc<Returned>>,
-    /// What it gave back, once it has ended.
+    /// The result, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Arc<Value>>,
 }
 
-/// How much the model reads at its next call.
+/// Size of the input of the next model call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
     /// Tokens that the last call reported, its answer included.
@@ -109,18 +106,16 @@ impl Context {
     }
 }
 
-/// What a thread does now.
+/// The current activity of a thread.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum At {
-    /// Its prompt is put together.
+    /// The prompt is composed.
     #[default]
     Composing,
-    /// A turn is about to begin, or to be tried again.
     Before(Box<NextTurn>),
-    /// The model is called, and speaks. Calls of tools may be under way.
+    /// The model is called and streams its answer. Calls of tools may be in flight.
     Calling(Box<Turn>),
-    /// The model has spoken; the calls it asked for are made.
     Acting(Box<Turn>),
     /// The call of the model failed.
     Failed(Box<Failed>),
@@ -129,23 +124,22 @@ pub enum At {
 /// A turn that has not begun.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NextTurn {
-    /// Its number, from 1.
+    /// Number of the turn, from 1.
     pub turn: u32,
-    /// The number of its next try, from 1.
+    /// Number of its next try, from 1.
     pub attempt: u32,
-    /// How many tries failed.
+    /// Number of failed tries.
     #[serde(default)]
     pub retries: u8,
-    /// What the model receives first.
+    /// Texts that the model receives first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub texts: Vec<DeliveredText>,
-    /// When it may begin, if it has to wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
 }
 
 impl NextTurn {
-    /// The first try of a turn.
+    /// Makes the first try of a turn.
     pub const fn turn(turn: u32) -> Self {
         Self {
             turn,
@@ -160,75 +154,69 @@ impl NextTurn {
 /// A text that the model receives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeliveredText {
-    /// Where it came from.
     pub source: Source,
-    /// What it says.
     pub text: String,
 }
 
-/// A call of the model that failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Failed {
-    /// The turn as it would be tried again.
+    /// The turn, prepared for another try.
     pub next: NextTurn,
-    /// What happened.
     pub failure: Failure,
-    /// What that means.
+    /// The class, which decides what follows.
     pub class: Class,
     /// The pause before another try, in milliseconds.
     pub pause_ms: u64,
 }
 
-/// What becomes of a failed call of a model.
+/// Class of a failed model call, by its remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
-    /// It may pass.
+    /// The failure may pass.
     Transient,
-    /// Too many calls; it passes.
+    /// Too many calls; the failure passes.
     RateLimited,
     /// The account is used up: a person must act.
     Quota,
     /// The conversation is too long for the model.
     Context,
-    /// The provider does not take back reasoning that it sent: another root without it may help, once.
+    /// The provider rejects the reasoning that it sent: another root without it may help, once.
     Reasoning,
-    /// The same call fails again.
+    /// An equal call would fail again.
     Permanent,
-    /// The daemon went down meanwhile, or the time of the thread was over. That counts as no try.
+    /// The daemon went down meanwhile, or the time of the thread was over. It counts as no try.
     Interrupted,
 }
 
-/// The turn in hand.
+/// The current turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
-    /// Its number, from 1.
+    /// Number of the turn, from 1.
     pub number: u32,
-    /// Which try it is, from 1.
+    /// Number of the try, from 1.
     pub attempt: u32,
-    /// How many tries failed before.
+    /// Number of earlier failed tries.
     pub retries: u8,
-    /// When it began.
     pub now: Timestamp,
-    /// Since when its time is not yet counted: since it began, or the thread was resumed.
+    /// Start of the time not yet counted: the start of the turn, or the last resumption.
     pub since: Timestamp,
-    /// What the model received first.
+    /// Texts that the model received first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub texts: Vec<DeliveredText>,
-    /// About how many tokens were sent.
+    /// Estimated tokens sent.
     pub input: u64,
-    /// The most tokens of the answer.
+    /// Limit of the tokens of the answer.
     pub max_output: u32,
-    /// Parts of the message that a call brought along, while there is no message.
+    /// Parts of the message that calls recorded, while there is no message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Arc<MessagePart>>,
-    /// The message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub said: Option<Arc<Message>>,
-    /// The calls that it asks for, as far as they are known.
+    /// The calls that it requests, as far as they are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<ToolCall>,
-    /// Whether the thread that this one continues was ended in it: no call of it is carried out any more.
+    /// True if the thread that this one continues was ended in this turn: no further call of it is carried out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_cut: bool,
 }
@@ -236,77 +224,63 @@ pub struct Turn {
 /// A complete part of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MessagePart {
-    /// What it says.
     pub block: Block,
-    /// The same as it was received, JSON text.
+    /// The part as it was received, JSON text.
     pub raw: String,
 }
 
-/// A call of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// Its place among the calls of the turn, in the order in which they were known: the slot of its attempt.
+    /// Index among the calls of the turn, in the order in which they became known: the slot of its attempt.
     pub position: u32,
-    /// The id by which it is answered.
+    /// Id by which it is answered.
     pub id: String,
-    /// The tool, by the name that the model knows.
     pub name: String,
-    /// With what.
+    /// The arguments.
     pub input: Arc<Object>,
-    /// How far it is.
     pub at: CallAt,
 }
 
-/// How far a call of a tool is.
+/// Progress of a call of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallAt {
-    /// It can start.
     Ready,
-    /// It is under way.
     Running {
-        /// Which attempt.
         attempt: Attempt,
-        /// Whether nobody has said what a second one would mean.
+        /// True if the tool does not declare the meaning of a second attempt.
         undeclared: bool,
     },
-    /// It has ended.
     Done(Arc<Answered>),
 }
 
-/// What a call of a tool came to, as the model receives it.
+/// The result of a call of a tool, as the model receives it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answered {
-    /// The text.
     pub content: String,
-    /// Whether it failed.
     pub is_error: bool,
 }
 
-/// How a thread says it ended.
+/// The status that a thread returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReturnStatus {
-    /// It did what it was asked for.
     Success,
-    /// It could not.
     Error,
 }
 
 /// A valid call of `directive_return`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Returned {
-    /// How it ended.
     pub status: ReturnStatus,
-    /// Why it could not, if it says.
+    /// The cause of an error, if the model gives one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_detail: Option<String>,
-    /// The outputs.
     pub outputs: Object,
 }
 
 impl Turn {
-    /// The call with that place.
+    /// Returns the call with that index.
     pub fn call(&self, position: u32) -> Option<&ToolCall> {
         self.calls.iter().find(|call| call.position == position)
     }
@@ -315,7 +289,7 @@ impl Turn {
         self.calls.iter_mut().find(|call| call.position == position)
     }
 
-    /// Why the model stopped; `None` if it has not, or was cut off.
+    /// Returns the stop reason of the model; `None` if it has not stopped, or was cut off.
     pub(crate) fn stop(&self) -> Option<Stop> {
         match self.said.as_deref() {
             Some(Message::Assistant { stop, .. }) => *stop,
@@ -323,12 +297,12 @@ impl Turn {
         }
     }
 
-    /// Whether its message is a part of an answer that the next turn continues.
+    /// True if its message is a part of an answer that the next turn continues.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.calls.is_empty() && matches!(self.stop(), Some(Stop::Length | Stop::Pause))
     }
 
-    /// The turn as it would be tried again.
+    /// Returns the turn, prepared for another try.
     pub(crate) fn again(&self, failed: bool) -> NextTurn {
         NextTurn {
             turn: self.number,
@@ -341,7 +315,6 @@ impl Turn {
 }
 
 impl ToolCall {
-    /// The attempt in flight.
     pub(super) const fn attempt(&self) -> Option<&Attempt> {
         match &self.at {
             CallAt::Running { attempt, .. } => Some(attempt),
@@ -351,12 +324,12 @@ impl ToolCall {
 }
 
 impl ThreadState {
-    /// Whether it helps to tell the conversation anew without reasoning: there may be some, and it was not done before.
+    /// True if it helps to restate the conversation without reasoning: there may be some, and it was not done before.
     pub(crate) fn may_be_reseeded(&self) -> bool {
         !self.reseeded && self.head != self.root
     }
 
-    /// The text of the answer that ends, so far, with the message of `turn`: joined with what it continues.
+    /// Returns the text of the answer up to the message of `turn`, joined with the text that it continues.
     pub(crate) fn whole_text(&self, turn: &Turn) -> String {
         let mut text = self.unfinished.as_deref().unwrap_or_default().to_owned();
         if let Some(said) = &turn.said {
@@ -365,7 +338,7 @@ impl ThreadState {
         text
     }
 
-    /// The turn in hand.
+    /// Returns the current turn.
     pub fn turn(&self) -> Option<&Turn> {
         match &self.at {
             At::Calling(turn) | At::Acting(turn) => Some(turn),
@@ -373,7 +346,7 @@ impl ThreadState {
         }
     }
 
-    /// Counts the time of the turn in hand up to now.
+    /// Counts the time of the current turn up to `now`.
     pub(super) fn count_time(&mut self, now: Timestamp) {
         let Some(turn) = self.turn_mut() else {
             return;

@@ -1,4 +1,4 @@
-//! The model of tool runs: one call, written down before and after.
+//! The model of tool runs: one call, recorded before and after.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::attempt::Attempt;
 
-/// Where a tool run stands.
+/// The state of a tool run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolState {
@@ -16,12 +16,11 @@ pub enum ToolState {
     New,
     /// Its one call is in flight.
     Calling(Attempt),
-    /// The call ended; if it failed, with this result. What one came to that did not is the outcome of the run.
+    /// The call ended; if it failed, with this result. The result of a successful call is the outcome of the run.
     Over(Arc<Value>),
 }
 
 impl ToolState {
-    /// The call in flight.
     pub const fn attempt(&self) -> Option<&Attempt> {
         match self {
             Self::Calling(attempt) => Some(attempt),

@@ -1,4 +1,4 @@
-//! What a run does, by its kind: the one place that names all kinds, and what each of them is asked.
+//! The work of a run, by its kind: the one module that names all kinds, and the interface of each kind.
 
 mod call;
 mod hooks;
@@ -23,73 +23,67 @@ use super::{graph, thread, tool};
 use crate::clock::Timestamp;
 use crate::id::RunId;
 
-/// What a run does, by its kind.
+/// The work of a run, by its kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Work {
-    /// It walks a graph.
     Graph(graph::GraphState),
-    /// It talks with a model.
     Thread(thread::ThreadState),
-    /// It makes one call.
     Tool(tool::ToolState),
 }
 
-/// What the life of a run asks of the state of its work.
+/// The operations that the life of a run needs on the state of its work.
 pub(super) trait WorkState {
-    /// Attempts in flight.
+    /// Returns the attempts in flight.
     fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_>;
 
-    /// The attempt in flight in `slot`.
+    /// Returns the attempt in flight in `slot`.
     fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt>;
 
-    /// The child run that carries out what is in `slot`, or last carried it out.
+    /// Returns the child run that carries out `slot`, or last carried it out.
     fn child(&self, _slot: Slot) -> Option<&RunId> {
         None
     }
 
-    /// What stands for the place where the work is, if there is a name for it.
+    /// Returns the name of the current position, if it has one.
     fn place<'a>(&'a self, spec: &'a Spec) -> Option<&'a str>;
 
-    /// The same, of work that has come to its end: where it was before.
+    /// Returns the name of the position before the end, for work that has ended.
     fn place_before_the_end<'a>(&'a self, spec: &'a Spec) -> Option<&'a str> {
         self.place(spec)
     }
 
-    /// The step that is in flight or failed.
+    /// Returns the step that is in flight or failed.
     fn step(&self) -> Option<u32>;
 
-    /// The event by which it ends with `outcome`, `elapsed_ms` after the run was accepted; `None` for a kill, which is the same
-    /// for every kind.
+    /// Returns the event by which the work ends with `outcome`, `elapsed_ms` after the run was accepted; `None` for a
+    /// kill, which is the same for every kind.
     fn ending(&self, outcome: Outcome, elapsed_ms: u64) -> Option<Event>;
 
-    /// What it gave back, if it failed.
+    /// Returns the result of failed work.
     fn result(&self) -> Option<&Arc<Value>> {
         None
     }
 
-    /// The memory that its values take, in bytes, roughly.
+    /// Returns the approximate memory use of its values in bytes.
     fn held(&self) -> usize {
         0
     }
 
-    /// The round of hooks that may be asked here; `None` where no hooks are asked.
+    /// Returns the round of hooks that may run here; `None` where no hooks are called.
     fn round_mut(&mut self) -> Option<&mut Option<Round>> {
         None
     }
 
-    /// A step starts, or is tried again; `false` if it cannot here, and then nothing has changed.
+    /// Starts a step, or tries it again. Returns `false` and changes nothing if that is impossible in this state.
     fn start_step(&mut self, _at: Timestamp, _started: &StepStarted) -> bool {
         false
     }
 
-    /// The run is suspended.
     fn suspend(&mut self, _at: Timestamp, _why: &Suspension) {}
 
-    /// The run is resumed, perhaps with other limits.
     fn resume(&mut self, _at: Timestamp, _raised: &Raised) {}
 
-    /// The run has ended where it stands.
     fn end(&mut self) {}
 }
 
@@ -118,7 +112,8 @@ impl Work {
         }
     }
 
-    /// Takes in an event of its own kind; `false` if it cannot here, or is of another kind, and then nothing has changed.
+    /// Applies an event of its own kind. Returns `false` and changes nothing if that is impossible in this state or the
+    /// event is of another kind.
     pub(super) fn apply(&mut self, at: Timestamp, spec: &Spec, event: &Event) -> bool {
         match (self, event) {
             (Self::Graph(state), Event::Graph(event)) => state.apply(at, spec, event),

@@ -1,6 +1,6 @@
-//! Makes the enums of events from the table of all of them.
+//! Macro that makes the enums of events from the table of all events.
 
-/// Each row names an event, its payload and its facets; rows are grouped by the kind of run that the event happens to.
+/// Each row names an event, its payload and its facets. Rows are grouped by the kind of run to which the event happens.
 macro_rules! events {
     ($($(#[$about:meta])* $kind:ident($event:ident) {
         $($(#[$doc:meta])* $name:ident($payload:ty) => $facets:expr,)*
@@ -39,7 +39,7 @@ macro_rules! events {
             /// The facets of each event, in the order of [`Event::names`].
             const FACETS: &[Facets] = &[$($($facets,)*)*];
 
-            /// Every name that [`Event::name`] gives.
+            /// Returns every name that [`Event::name`] gives.
             pub fn names() -> impl Iterator<Item = &'static str> {
                 [$($event::VARIANTS),*].into_iter().flatten().copied()
             }
@@ -51,7 +51,7 @@ macro_rules! events {
                 }
             }
 
-            /// When the run may take it, how soon it has to be on disk, and what else depends on the event alone.
+            /// Returns the facets of the event.
             pub const fn facets(&self) -> Facets {
                 match self {
                     $($(Self::$kind($event::$name(_)) => $facets,)*)*

@@ -14,19 +14,17 @@ use crate::model::attempt::Effect;
 use crate::model::failure::Failure;
 use crate::model::thread::{Class, MessagePart, ThreadLimits};
 
-/// What the thread is.
+/// The thread starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadStarted {
-    /// The directive.
     pub directive: ItemRef,
-    /// The provider of its model.
     pub provider: String,
-    /// Its model, as the provider calls it.
+    /// The model, as the provider calls it.
     pub model: String,
-    /// How the provider is talked to.
+    /// The API by which the provider is called.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub api: String,
-    /// What its turns may use.
+    /// Limits of its turns.
     #[serde(default)]
     pub limits: ThreadLimits,
     /// The ended thread whose conversation it continues.
@@ -34,83 +32,72 @@ pub struct ThreadStarted {
     pub continuation_of: Option<RunId>,
 }
 
-/// What the model receives before everything else.
+/// The system prompt of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SystemPrompt {
-    /// It.
     pub text: String,
 }
 
-/// The prompt is put together, and the conversation begins.
+/// The prompt is composed, and the conversation begins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptComposed {
     /// The first entry of the conversation.
     pub head: Digest,
-    /// The names of the tools that the model may call.
+    /// Names of the tools that the model may call.
     pub tools: Vec<String>,
-    /// Bytes that the model reads.
+    /// Bytes of the prompt that the model reads.
     pub bytes: u64,
 }
 
-/// The model receives something.
+/// The model receives a text before `turn`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CognitionIn {
-    /// Before which turn.
     pub turn: u32,
-    /// Where it came from.
     pub source: Source,
-    /// What it says.
     pub text: String,
 }
 
-/// Somebody said something to the thread, which its model receives before its next call.
+/// A message for the thread was queued; its model receives it before its next call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MessageQueued {
-    /// What.
     pub text: String,
-    /// Who.
+    /// The sender.
     pub by: String,
 }
 
 /// The model is called: a turn begins, or is tried again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepStart {
-    /// The turn, from 1.
     pub turn: u32,
-    /// Which try of it, from 1.
+    /// Number of the try, from 1.
     pub attempt: u32,
-    /// When.
     pub now: Timestamp,
-    /// About how many tokens are sent.
+    /// Estimated tokens sent.
     pub input_tokens: u64,
-    /// The most tokens of the answer.
+    /// Limit of the tokens of the answer.
     pub max_output: u32,
 }
 
-/// What the model thought, as far as it says.
+/// Reasoning of the model, as far as the provider returns it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CognitionReasoning {
-    /// The turn.
     pub turn: u32,
-    /// It.
     pub text: String,
 }
 
-/// The model has spoken.
+/// The model has answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CognitionOut {
-    /// The turn.
     pub turn: u32,
-    /// Which try of it.
+    /// Number of the try, from 1.
     pub attempt: u32,
-    /// What it said, without its calls.
+    /// Text of the answer, without its calls.
     pub text: String,
-    /// The whole message.
     pub message: Arc<Message>,
-    /// What the call used and cost; `None` if nobody said.
+    /// Usage and cost of the call; `None` if the provider did not report them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// By which the provider finds the call again.
+    /// Id by which the provider finds the call again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
 }
@@ -118,20 +105,18 @@ pub struct CognitionOut {
 /// A call of a tool has ended, or was refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCallResult {
-    /// The turn.
     pub turn: u32,
-    /// Its place among the calls of the turn.
+    /// Index among the calls of the turn.
     pub position: u32,
-    /// The id by which it is answered.
+    /// Id by which it is answered.
     pub call_id: String,
-    /// What the model receives.
+    /// The text that the model receives.
     pub output: String,
-    /// Whether it failed.
     pub is_error: bool,
-    /// Why it failed, for programs.
+    /// Failure code, for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// The object that holds all of it, if the model receives a part.
+    /// The object that holds the whole output, if the model receives a part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact: Option<Digest>,
     /// Wall time in milliseconds.
@@ -141,140 +126,126 @@ pub struct ToolCallResult {
 /// A turn is over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepFinish {
-    /// The turn.
     pub turn: u32,
     /// The newest entry of the conversation.
     pub head: Digest,
-    /// Tokens that the thread used.
+    /// Tokens that the thread used so far.
     pub tokens: u64,
-    /// Calls of tools in this turn.
+    /// Number of tool calls in this turn.
     pub calls: u32,
     /// Wall time in milliseconds.
     pub duration_ms: u64,
 }
 
-/// The call of the model failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ErrorClassified {
-    /// The turn.
     pub turn: u32,
-    /// Which try of it.
+    /// Number of the try, from 1.
     pub attempt: u32,
-    /// What happened.
     pub error: Failure,
-    /// What becomes of it.
+    /// Class of the failure, which decides what follows.
     pub classification: Class,
-    /// The pause before another try, if there is one, in milliseconds.
+    /// The pause before another try in milliseconds; 0 if there is none.
     pub pause_ms: u64,
 }
 
 /// The turn is tried again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnRetryScheduled {
-    /// The turn.
     pub turn: u32,
-    /// Which try of it.
+    /// Number of the coming try.
     pub attempt: u32,
-    /// Not before.
+    /// Earliest time of the try.
     pub due: Timestamp,
 }
 
 /// The conversation continues under another root, in which all of it is restated.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContextReseeded {
-    /// The turn that is tried again.
     pub turn: u32,
-    /// Why.
     pub reason: Reason,
-    /// Its first entry, which is the newest one too.
+    /// The first entry of the restated conversation, which is also the newest.
     pub root: Digest,
-    /// Bytes that the model reads.
+    /// Bytes of it that the model reads.
     pub bytes: u64,
-    /// About how many tokens were read before.
+    /// Estimated tokens of the conversation before.
     pub tokens_before: u64,
-    /// The same, from now on.
+    /// Estimated tokens of the restated conversation.
     pub tokens_after: u64,
-    /// Turns of which it tells.
+    /// Number of turns that it restates.
     pub kept_turns: u32,
 }
 
-/// The model answered after all.
+/// The model answered after failed tries.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RetrySucceeded {
-    /// The turn.
     pub turn: u32,
-    /// How many tries it took.
+    /// Number of tries that were needed.
     pub attempts: u32,
 }
 
-/// A limit leaves nothing for another turn: the one who resumes the thread is asked to raise it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LimitEscalationRequested {
     /// The limit, by the code of the suspension.
     pub limit_code: String,
-    /// What is used of it.
     pub current_value: String,
-    /// What may be.
     pub current_max: String,
-    /// What would let it continue.
+    /// The limit with which the thread could continue.
     pub proposed_max: String,
 }
 
-/// The thread did what it was to do.
+/// The thread completed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadCompleted {
-    /// What it gives back: its outputs, or else the last text.
+    /// The outputs, or else the last text.
     pub output: Arc<Value>,
-    /// Wall time since it was accepted.
+    /// Wall time since the run was accepted, in milliseconds.
     pub elapsed_ms: u64,
 }
 
 /// The thread failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadError {
-    /// Why.
     pub error: Failure,
-    /// Wall time since it was accepted.
+    /// Wall time since the run was accepted, in milliseconds.
     pub elapsed_ms: u64,
 }
 
 /// The thread stopped on request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadCancelled {
-    /// Who or what asked.
+    /// The user or component that requested it.
     pub cause: String,
-    /// Wall time since it was accepted.
+    /// Wall time since the run was accepted, in milliseconds.
     pub elapsed_ms: u64,
 }
 
-/// Why a conversation is restated.
+/// The reason for which a conversation is restated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The provider does not take back the reasoning that it sent.
+    /// The provider does not accept the reasoning that it sent.
     ReasoningRejected,
 }
 
 /// A call of a tool starts, or starts again after the daemon went down.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCallStart {
-    /// The turn.
     pub turn: u32,
-    /// Its place among the calls of the turn.
+    /// Index among the calls of the turn.
     pub position: u32,
-    /// The id by which it is answered.
+    /// Id by which it is answered.
     pub call_id: String,
     /// The tool, by the name that the model knows.
     pub tool: String,
-    /// What is done, to which item.
     pub item: String,
     /// The arguments as the model gave them.
     pub input: Arc<Object>,
-    /// Which attempt, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// What a second one would mean.
+    /// The meaning of a second attempt.
     pub effect: Effect,
-    /// Whether nobody has said so: then it is not repeated after a crash, and the model learns of it.
+    /// True if the tool does not declare `effect`: the call is not repeated after a crash, and the model is informed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undeclared: bool,
     /// The idempotency key handed to the tool.
@@ -282,7 +253,7 @@ pub struct ToolCallStart {
     /// The run that carries it out; created in the same commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child: Option<RunId>,
-    /// Parts of the message that no earlier call brought along, up to this call; none once there is a message.
+    /// Parts of the message up to this call that no earlier call recorded; empty once there is a message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Arc<MessagePart>>,
 }

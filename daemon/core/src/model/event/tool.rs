@@ -7,21 +7,20 @@ use serde_json::Value;
 
 use crate::model::failure::Failure;
 
-/// A tool run came to an end by itself.
+/// A tool run ended by itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCompleted {
-    /// Its result (present on failure too, where the tool gave one).
+    /// Its result (present on failure too, if the tool returned one).
     pub result: Arc<Value>,
-    /// Why it failed; absent on success.
+    /// Absent on success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
     /// Wall time of the call in milliseconds.
     pub elapsed_ms: u64,
 }
 
-/// A tool run stopped on request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCancelled {
-    /// Who or what asked.
+    /// The user or component that requested it.
     pub cause: String,
 }

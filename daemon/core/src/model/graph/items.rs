@@ -16,67 +16,63 @@ use crate::model::limits::is_zero;
 /// The code of an item whose result does not fit next to those of the other items.
 pub const RESULTS_TOO_LARGE: &str = "results_too_large";
 
-/// The items of the foreach node in hand.
+/// The items of the current foreach node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Items {
-    /// By position.
+    /// Indexed by position.
     list: Chunks<Item>,
-    /// Items in flight.
     pub running: Arc<BTreeMap<u32, Attempt>>,
-    /// Before this position everything has been started.
+    /// Every item before this position has been started.
     pub next: u32,
-    /// How many failed.
+    /// Number of failed items.
     pub failed: u32,
-    /// Bytes of what the ended ones came to, roughly; more than [`MOST_BYTES`] once a result did not fit.
+    /// Approximate bytes of the results of ended items; more than [`MOST_BYTES`] once a result did not fit.
     pub bytes: usize,
-    /// What they are called, if they are branches of a parallel node.
+    /// Names of the branches, for a parallel node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Arc<[Name]>>,
 }
 
-/// One item.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Item {
-    /// What it came to, once it has ended.
+    /// Set once the item has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     result: Option<Arc<ItemResult>>,
     /// The child run that carries it out, or last did; a further try continues it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     child: Option<RunId>,
-    /// Tries so far, if it is to be tried again.
+    /// Tries so far, if another follows.
     #[serde(default, skip_serializing_if = "is_zero")]
     tries: u32,
 }
 
-/// What an item came to.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own, and none excludes all others"
 )]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ItemResult {
-    /// What is collected.
+    /// The collected value.
     pub value: Arc<Value>,
-    /// Why it failed.
     pub error: Option<Failure>,
-    /// Whether it never started.
+    /// True if the item never started.
     pub never_started: bool,
-    /// Whether the child run that carried it out left at-most-once attempts of unknown outcome.
+    /// True if the child run that carried it out left at-most-once attempts of unknown outcome.
     pub unknown_below: bool,
-    /// Whether its action had done its work, and only what is collected of it failed.
+    /// True if its action succeeded, and only the collection of its value failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uncollected: bool,
-    /// Whether it failed, is at-most-once, and its outcome unknown.
+    /// True if it failed, is at-most-once, and its outcome is unknown.
     pub unknown: bool,
-    /// The try it ended with; 0 if it was never announced.
+    /// Number of the try it ended with; 0 if it was never announced.
     pub attempt: u32,
-    /// Whether it is the result of an earlier run.
+    /// True if it is the result of an earlier run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
 }
 
 impl ItemResult {
-    /// The memory that it takes, roughly.
+    /// Returns the approximate memory use in bytes.
     fn bytes(&self) -> usize {
         bounds::size(&self.value)
     }
@@ -89,7 +85,7 @@ impl ItemResult {
 }
 
 impl Items {
-    /// Items of which none has started.
+    /// Makes `count` items of which none has started.
     pub fn new(count: u32) -> Self {
         Self {
             list: (0..count).map(|_| Item::default()).collect(),
@@ -97,12 +93,11 @@ impl Items {
         }
     }
 
-    /// How many there are.
     pub fn count(&self) -> u32 {
         u32::try_from(self.list.len()).unwrap_or(u32::MAX)
     }
 
-    /// The same, which have names.
+    /// Sets the names of the branches.
     pub(crate) fn called(self, names: &[Name]) -> Self {
         Self {
             names: (!names.is_empty()).then(|| names.into()),
@@ -110,7 +105,7 @@ impl Items {
         }
     }
 
-    /// What people call one of them, or another attempt of its node: `fan[3]`, `checks[lint]`.
+    /// Returns the name of an item, or of another attempt of its node, for people: `fan[3]`, `checks[lint]`.
     pub fn name(&self, node: &str, slot: Slot) -> String {
         let place = |item: u32| self.names.as_ref()?.get(usize::try_from(item).ok()?);
         match slot {
@@ -130,33 +125,32 @@ impl Items {
         self.list.get_mut(usize::try_from(item).ok()?)
     }
 
-    /// What the item at this position came to.
     pub fn result(&self, item: u32) -> Option<&ItemResult> {
         self.item(item)?.result.as_deref()
     }
 
-    /// What each item came to, in order.
+    /// Returns the result of each item, in order; `None` for one that has not ended.
     pub fn results(&self) -> impl Iterator<Item = Option<&ItemResult>> {
         self.list.iter().map(|item| item.result.as_deref())
     }
 
-    /// Whether there are some, and each is the result of an earlier run.
+    /// True if there are items, and each is the result of an earlier run.
     pub fn are_cached(&self) -> bool {
         let mut results = self.results().peekable();
         results.peek().is_some() && results.all(|done| done.is_some_and(|done| done.cached))
     }
 
-    /// Whether the item at this position has ended.
     pub fn is_done(&self, item: u32) -> bool {
         self.result(item).is_some()
     }
 
-    /// The child run that carries out, or last carried out, an item.
+    /// Returns the child run that carries out, or last carried out, an item.
     pub fn child(&self, item: u32) -> Option<&RunId> {
         self.item(item)?.child.as_ref()
     }
 
-    /// Items that have not succeeded: position, whether the outcome is unknown, and the child run that last carried it out.
+    /// Returns the items that have not succeeded: position, true if the outcome is unknown, and the child run that last
+    /// carried it out.
     pub(crate) fn unfinished(&self) -> impl Iterator<Item = (u32, bool, Option<&RunId>)> {
         let items = (0_u32..).zip(self.list.iter());
         items.filter_map(|(place, item)| {
@@ -169,7 +163,7 @@ impl Items {
         })
     }
 
-    /// The items that failed, in order: position, what each came to, and why it failed.
+    /// Returns the items that failed, in order: position, result and failure.
     pub fn failures(&self) -> impl Iterator<Item = (u32, &ItemResult, &Failure)> {
         (0_u32..).zip(self.results()).filter_map(|(item, result)| {
             let result = result?;
@@ -177,14 +171,13 @@ impl Items {
         })
     }
 
-    /// The number of the next try of an item.
     pub fn next_attempt(&self, item: u32) -> u32 {
         let running = self.running.get(&item).map(|attempt| attempt.id.number);
         let tries = || self.item(item).map_or(0, |item| item.tries);
         running.unwrap_or_else(tries) + 1
     }
 
-    /// What another try of the node takes over: it repeats what failed or was in flight, and nothing else.
+    /// Prepares the items for another try of the node, which repeats only those that failed or were in flight.
     pub(crate) fn reopened(mut self) -> Self {
         let failed = self
             .failures()

@@ -1,4 +1,4 @@
-//! Where a graph run stands. The transitions of its walk are in `work/walk.rs`.
+//! The state of a graph run. The transitions of its walk are in `work/walk.rs`.
 //!
 //! ```text
 //! New ─graph_started─► Between ─step_started─► Step ─step_completed─► Between{next: none} ─terminal event─► (run ended)
@@ -9,8 +9,8 @@
 //! any of them ─graph_ending─► Ending ─terminal event─► (run ended)
 //! ```
 //!
-//! Hooks are asked between two nodes, behind a failure and at the end. When the run has ended, the state keeps the place
-//! where it stood.
+//! Hooks are called between two nodes, after a failure and at the end. When the run has ended, the state keeps the last
+//! position.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,79 +28,69 @@ use crate::model::failure::Failure;
 use crate::model::life::Outcome;
 use crate::model::round::Round;
 
-/// What a graph run has done, and where it stands.
+/// The history of a graph run and its position.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GraphState {
-    /// Where it stands.
     #[serde(default, skip_serializing_if = "At::is_new")]
     pub at: At,
     /// The state of the graph, `inputs` included.
     #[serde(rename = "state")]
     pub vars: Vars,
-    /// Steps taken.
     pub steps: u32,
-    /// A limit of steps that replaces that of the spec.
+    /// Limit of steps that replaces that of the spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_steps: Option<u32>,
-    /// How often each node was completed.
+    /// Number of completions of each node.
     pub visits: Arc<BTreeMap<Name, u32>>,
     /// Retries of each node since it was entered by an edge.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub retries: Arc<BTreeMap<Name, u32>>,
-    /// Errors the graph continued after.
+    /// Errors after which the graph continued.
     pub suppressed: Chunks<SuppressedError>,
-    /// What the return node returned.
+    /// The output of the return node.
     pub output: Option<Arc<Value>>,
-    /// Nodes that failed, whole or in some of their items, after which the graph continued, in the order in which they did; each once,
-    /// as it ended last.
+    /// Nodes that failed, whole or in some of their items, after which the graph continued, in the order of their
+    /// failures. Each is listed once, with its latest failure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrepaired: Vec<Arc<Unrepaired>>,
-    /// The last step that was completed: its node and what followed.
+    /// The last completed step: its node and its successor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Arc<LastStep>>,
 }
 
-/// Where a graph run stands.
+/// The position of a graph run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum At {
-    /// The walk has not begun.
     #[default]
     New,
-    /// Between two nodes.
     Between {
-        /// The node attempted next; none if the last one is done.
+        /// The next node; `None` after the last one.
         next: Option<Name>,
-        /// What an earlier attempt at that node left, by an earlier run of the chain or by the step that ended this one.
+        /// The work that an earlier attempt at that node left: one of an earlier run of the chain, or the step that
+        /// ended this run.
         left: Option<UnfinishedWork>,
-        /// Hooks being asked.
+        /// Hooks being called.
         round: Option<Round>,
     },
     /// A step is in flight: its action, or items of a foreach node.
     Step(Step),
-    /// An attempt of the step failed; what follows is not decided yet.
+    /// An attempt of the step failed; the consequence is not decided yet.
     Failed {
-        /// The step.
         step: Step,
-        /// How it failed.
         failure: Arc<FailedAttempt>,
-        /// Hooks being asked.
+        /// Hooks being called.
         round: Option<Round>,
     },
-    /// The failed step is tried again, but not yet.
-    Backoff {
-        /// The step, as it failed.
-        step: Step,
-        /// When it is tried again.
-        due: Due,
-    },
-    /// The walk is over and hooks are asked about it.
+    /// The failed step waits for its next try.
+    Backoff { step: Step, due: Due },
+    /// The walk is over, and hooks are called about it.
     Ending {
-        /// What the run comes to.
+        /// The outcome with which the run will end.
         outcome: Arc<Outcome>,
-        /// Where the walk stood.
+        /// The position before the end.
         stood: Arc<At>,
-        /// Hooks being asked.
+        /// Hooks being called.
         round: Option<Round>,
     },
 }
@@ -110,9 +100,8 @@ pub enum At {
 pub struct Step {
     /// Number of the step, from 1.
     pub number: u32,
-    /// The node.
     pub node: Name,
-    /// How often this node was entered before, in this run.
+    /// Number of earlier visits of this node in this run.
     pub visit: u32,
     /// `_now` of the step: the same in every try.
     pub now: Timestamp,
@@ -120,19 +109,18 @@ pub struct Step {
     pub attempt: u32,
     /// The child run that carries out, or last carried out, its action; a further try continues it.
     pub child: Option<RunId>,
-    /// What carries it out.
     pub work: StepWork,
-    /// Time in it that is none of its own.
+    /// Time that does not count for the step.
     #[serde(default, skip_serializing_if = "Idle::is_none")]
     pub idle: Idle,
 }
 
-/// The time in which a run was suspended while it stood in a step.
+/// The time for which the run was suspended during a step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Idle {
-    /// Milliseconds, up to when it was resumed last.
+    /// Milliseconds, up to the latest resumption.
     ms: u64,
-    /// Since when it is suspended.
+    /// Start of the current suspension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
 }
@@ -147,30 +135,27 @@ impl Idle {
     }
 }
 
-/// What carries a step out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepWork {
-    /// It failed before it started. With the items an earlier attempt left.
+    /// The step failed before it started. Holds the items that an earlier attempt left.
     NeverStarted(Option<Items>),
-    /// One action.
     Action(Attempt),
     /// The items of a foreach node, or the branches of a parallel one.
     Items(Items),
-    /// Nothing: it waits.
+    /// No action: the step waits.
     Waits(Waits),
 }
 
-/// What a step waits for that nothing carries out.
+/// The condition for which a step without an action waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Waits {
-    /// A time.
     Until {
         /// By the wall clock.
         at: Timestamp,
-        /// Milliseconds the wait is, of one that is a duration: no life of the daemon waits longer than that. Without it the wall clock
-        /// alone decides.
+        /// Length of a wait that is a duration, in milliseconds: no life of the daemon waits longer. Without it the
+        /// wall clock alone decides.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         delay_ms: Option<u64>,
     },
@@ -178,61 +163,55 @@ pub enum Waits {
     Answer,
 }
 
-/// When a failed step is tried again.
+/// The time at which a failed step is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Due {
     /// By the wall clock, for people and for a new life of the daemon.
     pub at: Timestamp,
-    /// Milliseconds the delay was; no life waits longer than that.
+    /// Length of the delay in milliseconds; no life waits longer.
     pub delay_ms: u64,
 }
 
-/// What an attempt at a node left that did not succeed.
+/// The work that an unsuccessful attempt at a node left.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct UnfinishedWork {
     /// Items; those that succeeded are not repeated.
     pub items: Option<Items>,
     /// The child run that carried out its action.
     pub child: Option<RunId>,
-    /// Whether its action is at-most-once, and its outcome unknown.
+    /// True if its action is at-most-once and its outcome is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
 }
 
-/// A node that failed, and the graph continued after it.
+/// A failed node after which the graph continued.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Unrepaired {
-    /// The step in which it did.
+    /// The step that failed.
     pub step: u32,
-    /// The node.
     pub node: Name,
-    /// What it left.
     pub left: UnfinishedWork,
 }
 
-/// The last step that was completed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastStep {
-    /// Its node.
     pub node: String,
-    /// The node that followed.
     pub next_node: Option<String>,
-    /// Why it failed, wherever that led.
+    /// The failure of the node, whatever followed.
     pub error: Option<Failure>,
 }
 
-/// An attempt that failed, while it is decided what follows.
+/// A failed attempt whose consequence is not decided yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FailedAttempt {
-    /// Why.
     pub error: Failure,
-    /// What the action gave back all the same.
+    /// The result that the action returned although it failed.
     pub result: Arc<Value>,
     /// `{category, code, retryable, retry_policy}`.
     pub classification: Value,
-    /// Whether another try does no harm and may help.
+    /// True if another try does no harm and may help.
     pub repeatable: bool,
-    /// Whether it is at-most-once, and its outcome unknown.
+    /// True if the attempt is at-most-once and its outcome is unknown.
     pub unknown: bool,
 }
 
@@ -245,7 +224,7 @@ impl At {
         matches!(self, Self::New)
     }
 
-    /// The node it stands at, if it stands at one.
+    /// Returns the current node, if there is one.
     pub fn node(&self) -> Option<&str> {
         match self {
             Self::Between { next, .. } => next.as_deref(),
@@ -256,7 +235,7 @@ impl At {
         }
     }
 
-    /// The step it stands in, in flight or failed.
+    /// Returns the current step, in flight or failed.
     pub const fn step(&self) -> Option<&Step> {
         match self {
             Self::Step(step) | Self::Failed { step, .. } | Self::Backoff { step, .. } => Some(step),
@@ -271,7 +250,7 @@ impl At {
         }
     }
 
-    /// The run is suspended here. To wait for an answer is all that such a step does: it is no idle time.
+    /// Records that the run is suspended. The time of a step that only waits for an answer is not idle time.
     pub(crate) fn suspend(&mut self, at: Timestamp) {
         if let Some(step) = self.step_mut()
             && step.work != StepWork::Waits(Waits::Answer)
@@ -280,7 +259,6 @@ impl At {
         }
     }
 
-    /// The run is resumed here.
     pub(crate) fn resume(&mut self, at: Timestamp) {
         if let Some(step) = self.step_mut() {
             step.idle = Idle {
@@ -290,13 +268,13 @@ impl At {
         }
     }
 
-    /// Idle time of the step `number`, if that is the one it stands in.
+    /// Returns the idle time of the step `number` if it is the current step.
     pub(crate) fn idle(&self, number: u32) -> Idle {
         let step = self.step().filter(|step| step.number == number);
         step.map(|step| step.idle).unwrap_or_default()
     }
 
-    /// The action of the node, if it is in flight.
+    /// Returns the action of the node, if it is in flight.
     pub(crate) const fn action(&self) -> Option<&Attempt> {
         if let Self::Step(Step {
             work: StepWork::Action(attempt),
@@ -309,7 +287,7 @@ impl At {
         }
     }
 
-    /// The hooks being asked.
+    /// Returns the hooks that are being called.
     pub const fn round(&self) -> Option<&Round> {
         match self {
             Self::Between { round, .. }
@@ -328,7 +306,7 @@ impl At {
         }
     }
 
-    /// The items of the node in hand, those included that an earlier attempt left.
+    /// Returns the items of the current node, including those that an earlier attempt left.
     pub fn items(&self) -> Option<&Items> {
         match self {
             Self::Between { left, .. } => left.as_ref()?.items.as_ref(),
@@ -339,7 +317,7 @@ impl At {
         }
     }
 
-    /// The child run that carries out, or last carried out, the action of the node in hand.
+    /// Returns the child run that carries out, or last carried out, the action of the current node.
     pub fn child(&self) -> Option<&RunId> {
         match self {
             Self::Between { left, .. } => left.as_ref()?.child.as_ref(),
@@ -350,14 +328,14 @@ impl At {
         }
     }
 
-    /// What is left of the node in hand, should the run end here.
+    /// Returns the work that the current node would leave if the run ended now.
     pub(crate) fn left(&self) -> UnfinishedWork {
         let unknown = match self {
             Self::Between { left, .. } => left.as_ref().is_some_and(|left| left.unknown),
             Self::Step(Step { work, .. }) => {
                 matches!(work, StepWork::Action(attempt) if attempt.is_unknown())
             }
-            // Of a foreach node each item says it.
+            // A foreach node records it for each item.
             Self::Failed { step, failure, .. } => failure.unknown && step.items().is_none(),
             Self::New | Self::Backoff { .. } | Self::Ending { .. } => false,
         };
@@ -370,7 +348,7 @@ impl At {
 }
 
 impl UnfinishedWork {
-    /// What is not known of it, of the node of that name, whose `action` was cut off, if there is one.
+    /// Returns the unknown attempts of `node`; `action` is its attempt that was cut off, if there is one.
     fn unknown_at(&self, node: &str, action: Option<&Attempt>) -> Vec<Unknown> {
         let whole = Unknown {
             name: attempt_name(node, Slot::Main),
@@ -393,7 +371,7 @@ impl UnfinishedWork {
             .collect()
     }
 
-    /// The same as another try takes it over: the caller who asks for one has answered for what is unknown.
+    /// Prepares the work for another try: the requester has answered for the unknown outcomes.
     #[must_use]
     pub fn reopened(self) -> Self {
         Self {
@@ -405,12 +383,11 @@ impl UnfinishedWork {
 }
 
 impl Step {
-    /// Milliseconds that it took up to `now`, without those in which its run was suspended.
+    /// Milliseconds that the step took up to `now`, without the time of suspension.
     pub fn elapsed_ms(&self, now: Timestamp) -> u64 {
         now.ms_since(self.now).saturating_sub(self.idle.until(now))
     }
 
-    /// Its items, if it has any.
     pub const fn items(&self) -> Option<&Items> {
         match &self.work {
             StepWork::Items(items) | StepWork::NeverStarted(Some(items)) => Some(items),
@@ -418,7 +395,7 @@ impl Step {
         }
     }
 
-    /// Whether somebody declared the attempt of its action done.
+    /// True if a person declared the attempt of its action done.
     pub fn is_declared(&self) -> bool {
         match &self.work {
             StepWork::Action(attempt) => attempt.verdict == Some(Verdict::Done),
@@ -426,7 +403,7 @@ impl Step {
         }
     }
 
-    /// What a second execution of its action would mean, as the attempt on record says.
+    /// Returns the effect of a second execution of its action, from the recorded attempt.
     pub const fn effect(&self) -> Option<Effect> {
         match &self.work {
             StepWork::Action(attempt) => Some(attempt.effect),
@@ -436,7 +413,7 @@ impl Step {
 }
 
 impl GraphState {
-    /// Where the walk stands, or stood before its end.
+    /// Returns the position of the walk, or its last position before the end.
     pub fn stood(&self) -> &At {
         match &self.at {
             At::Ending { stood, .. } => stood,
@@ -446,7 +423,7 @@ impl GraphState {
         }
     }
 
-    /// Attempts in flight: the action of the node, items, the action of a hook.
+    /// Returns the attempts in flight: the action of the node, items, the action of a hook.
     pub(crate) fn in_flight(&self) -> impl Iterator<Item = &Attempt> {
         let items = if let At::Step(Step {
             work: StepWork::Items(items),
@@ -465,8 +442,8 @@ impl GraphState {
             .chain(hook)
     }
 
-    /// What this record does not know of the node in hand, or of that at which the run ended: the action, items, and hooks that
-    /// child runs carried out.
+    /// Returns the attempts of unknown outcome at the current node, or at the node at which the run ended: the action,
+    /// items, and hooks that child runs carried out.
     pub fn unknown(&self) -> Vec<Unknown> {
         let stood = self.stood();
         let ended_at = self.last.as_ref().map(|last| last.node.as_str());
@@ -490,7 +467,7 @@ impl GraphState {
             .collect()
     }
 
-    /// The same of the nodes that repairs repeat.
+    /// Returns the attempts of unknown outcome at the nodes that repairs repeat.
     pub fn unknown_of_repairs(&self) -> Vec<Unknown> {
         let failed = self.unrepaired.iter();
         failed
@@ -498,8 +475,9 @@ impl GraphState {
             .collect()
     }
 
-    /// What a run takes over that repairs one which ended in this state, and the node with which it ends: that is the one with which
-    /// this one ended. The visits that failed are taken again, under the same keys. `None` if nothing failed.
+    /// Returns the state that a run takes over to repair a run which ended in this state, the first node to repair, and
+    /// the node with which the repair ends: the last node of this run. Failed visits are taken again, under the same
+    /// keys. `None` if nothing failed.
     pub fn repairs(&self) -> Option<(Self, &Unrepaired, Option<Name>)> {
         let first = self.unrepaired.first()?;
         let (mut state, _) = self.inherited();
@@ -516,15 +494,15 @@ impl GraphState {
         Some((state, first, then))
     }
 
-    /// What is repeated next by a run that repairs what failed up to the step `base`, behind the node `behind`.
+    /// Returns the next node to repair after the node `behind`, among those that failed up to the step `base`.
     pub fn next_repair(&self, base: u32, behind: Option<&str>) -> Option<&Unrepaired> {
         let mut failed = self.unrepaired.iter();
         let next = failed.find(|failed| failed.step <= base && Some(&*failed.node) != behind);
         next.map(|failed| &**failed)
     }
 
-    /// What a run takes over that continues one which ended in this state: the state without its place, and what was left of
-    /// the node at which it ended.
+    /// Returns what a run takes over that continues one which ended in this state: the state without its position, and
+    /// the unfinished work of its last node.
     pub fn inherited(&self) -> (Self, UnfinishedWork) {
         let left = self.stood().left().reopened();
         let state = Self {

@@ -1,17 +1,16 @@
-//! Which sequences of deaths of the daemon are held against a run.
+//! The sequences of deaths of the daemon after which a run is suspected.
 
 use super::*;
 use crate::model::Death;
 use crate::model::event::RunStarted;
 
-/// What happens to a run.
 #[derive(Clone, Copy)]
 enum Turn {
-    /// The daemon dies, computing for the run or not, and owns it again after so many seconds.
+    /// The daemon dies while the run, or others, are in progress, and owns it again after so many seconds.
     Dies(Death, Computes, u64),
     /// An item of it ends.
     Progress,
-    /// Somebody resumes it.
+    /// A person resumes it.
     Resumed,
 }
 
@@ -29,7 +28,7 @@ fn at(ms: i64) -> Timestamp {
     Timestamp::from_ms(ms)
 }
 
-/// The number of the death with which the run is parked, as recovery decides, if that comes.
+/// Returns the number of the death at which recovery parks the run, if it does.
 fn parked(turns: &[Turn]) -> Option<usize> {
     let (mut run, mut now, mut deaths) = (walking(), 1_000_000, 0);
     for turn in turns {
@@ -37,7 +36,7 @@ fn parked(turns: &[Turn]) -> Option<usize> {
             Dies(death, computes, seconds) => {
                 deaths += 1;
                 now += i64::try_from(seconds * 1000).unwrap();
-                // The board keeps who computed, unless the death came from outside.
+                // The board keeps the runs in progress, unless the death came from outside.
                 let suspected = *computes == ForIt && *death != Outside;
                 if suspected && run.is_in_crash_loop(*death, at(now)) {
                     return Some(deaths);
@@ -69,7 +68,7 @@ fn three_own_crashes_within_ten_minutes_park_run() {
     let fault = Dies(Fault, ForIt, 60);
     assert_eq!(parked(&[fault, Progress, fault, Progress, fault]), Some(3));
     assert_eq!(parked(&[fault, fault, fault]), Some(3));
-    // Of other runs nothing is held against it, nor of what was long ago or before it was resumed.
+    // Deaths of other runs do not count, nor deaths long ago or before it was resumed.
     let others = Dies(Fault, ForOthers, 1);
     assert_eq!(parked(&[others; 20]), None);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What the events of a walk add up to.
+//! The state that results from the events of a walk.
 
 use super::*;
 use crate::model::event::{GraphCancelled, GraphEnding, GraphError, LimitExtended, StepCompleted};

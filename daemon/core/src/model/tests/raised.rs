@@ -1,11 +1,11 @@
-//! Which limits a run may be resumed with.
+//! The limits with which a run may be resumed.
 
 use super::*;
 use crate::model::event::RunResumed;
 use crate::model::thread::{At, NextTurn, ThreadLimits as Most, ThreadState, Used};
 
-/// A suspended thread that used 3 turns, 90 tokens and 5000 ms, of which it may use 10, 1000 and 9000 unless `limit` says otherwise,
-/// and is suspended with `code` if there is one.
+/// A suspended thread that used 3 turns, 90 tokens and 5000 ms. Its limits are 10, 1000 and 9000 unless `limit` changes
+/// them; `code` is the code of its suspension.
 fn suspended_at(code: Option<&str>, limit: impl FnOnce(&mut Most)) -> Run {
     let mut limits = Most {
         turns: Some(10),
@@ -87,7 +87,7 @@ fn a_thread_at_its_limit_needs_a_higher_one() {
             assert_eq!(run.check_raise(&raise(limit, used + 1)), Ok(()));
         }
     }
-    // Less was left than the least answer takes: what is used does not show that.
+    // The tokens left were fewer than the smallest answer needs; the usage does not show that.
     let run = suspended_at(Some("tokens_exceeded"), |most| most.tokens = Some(100));
     assert!(run.check_raise(&Raised::default()).is_err());
     assert!(run.check_raise(&raise(Raisable::Tokens, 100)).is_err());

@@ -1,4 +1,4 @@
-//! What the pages say of events, answers and limits is what there is.
+//! The reference pages list exactly the events, answers and limits that exist.
 
 use rye_pages::Table;
 

@@ -1,4 +1,4 @@
-//! How many child runs a chain of runs has started.
+//! The count of child runs that a chain of runs has started.
 
 use super::*;
 use crate::model::event::{CancelRequested, HookStarted, ItemStarted, StepCompleted, StepStarted};
@@ -7,7 +7,7 @@ fn below(name: &str) -> RunId {
     RunId::new(name).unwrap()
 }
 
-/// The same announcement, of a call that the child run `name` carries out; none, if it is empty.
+/// The announcement `event` with the child run `name`; without one if the name is empty.
 fn carried(mut event: Event, name: &str) -> Event {
     let carrier = (!name.is_empty()).then(|| below(name));
     if let Event::Run(
@@ -40,7 +40,7 @@ fn given_up() -> [Event; 2] {
     [event, Event::never_started(failure)]
 }
 
-/// What a run counts that stood before `n` when these happened to it.
+/// The count of a run at `n` after `events`.
 fn count(events: &[Event]) -> u32 {
     let mut run = walking();
     take(&mut run, events);
@@ -61,9 +61,9 @@ fn a_step_counts_the_child_run_that_carries_it_out() {
 #[test]
 fn a_call_that_is_tried_again_counts_once() {
     let first = carried(started(1), "y-1-a");
-    // Behind a crash the same child run is attached to.
+    // After a crash the same child run is attached.
     assert_eq!(count(&[first.clone(), carried(started(2), "y-1-a")]), 1);
-    // Behind a failure another run continues it.
+    // After a failure another run continues it.
     for second in ["y-1-a", "y-2-a"] {
         let second = carried(started(2), second);
         assert_eq!(count(&[first.clone(), failed(1), retried(1), second]), 1);

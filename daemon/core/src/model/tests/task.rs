@@ -1,4 +1,4 @@
-//! What a run is to do, as it is stored and shown.
+//! The stored and shown form of a task.
 
 use super::*;
 use crate::model::graph::{GraphState, Items};
@@ -15,7 +15,7 @@ fn read(stored: &Value) -> Result<Task, String> {
         .map_err(|error| error.to_string())
 }
 
-/// A start at a node whose items are in hand: they are kept by their number.
+/// A start at a node with unfinished items: they are stored by their number.
 fn start_from() -> StartFrom {
     let mut items = Items::new(2);
     let id = AttemptId {

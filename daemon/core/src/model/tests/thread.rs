@@ -1,4 +1,4 @@
-//! Which events of a thread a thread takes where it stands.
+//! The events that a thread accepts in each state.
 
 use super::*;
 use crate::model::thread::At;
@@ -31,14 +31,14 @@ fn said() -> Event {
     read("cognition_out", &payload)
 }
 
-/// Somebody is asked for a higher limit.
+/// A higher limit is requested.
 fn asked() -> Event {
     let payload =
         json!({"limit_code": "c", "current_value": "1", "current_max": "1", "proposed_max": "2"});
     read("limit_escalation_requested", &payload)
 }
 
-/// Somebody says something to the thread, and its model receives it.
+/// A message to the thread is queued, and its model receives it.
 fn message() -> [(&'static str, Event); 2] {
     let queued = json!({"text": "m", "by": "me"});
     let heard = json!({"turn": 1, "source": "message", "text": "m"});
@@ -56,7 +56,7 @@ fn failure() -> Value {
     json!({"code": "c", "message": "m", "retryable": false})
 }
 
-/// Events under a word of their own, of words, names and payloads.
+/// Builds events from words, names and payloads; each event gets its word as key.
 fn worded(events: &[(&'static str, &str, Value)]) -> Vec<(&'static str, Event)> {
     events
         .iter()
@@ -64,7 +64,7 @@ fn worded(events: &[(&'static str, &str, Value)]) -> Vec<(&'static str, Event)> 
         .collect()
 }
 
-/// A thread starts, and receives what it is about.
+/// A thread starts, and receives its first texts.
 fn beginnings() -> Vec<(&'static str, Event)> {
     let directive = json!({"kind": "directive", "id": "t/d"});
     worded(&[
@@ -87,7 +87,7 @@ fn beginnings() -> Vec<(&'static str, Event)> {
     ])
 }
 
-/// The model is called, in vain or not.
+/// The model is called, with or without success.
 fn turns() -> Vec<(&'static str, Event)> {
     let turn = json!({"turn": 1, "attempt": 1, "now": Timestamp::from_ms(3), "input_tokens": 1, "max_output": 1024});
     let failed = json!({
@@ -130,7 +130,7 @@ fn turns() -> Vec<(&'static str, Event)> {
     ])
 }
 
-/// A thread returns, and is over.
+/// A thread returns and ends.
 fn ends() -> Vec<(&'static str, Event)> {
     worded(&[
         (
@@ -156,7 +156,7 @@ fn ends() -> Vec<(&'static str, Event)> {
     ])
 }
 
-/// Every event of a thread, under a name of its own.
+/// Every event of a thread, under a unique name.
 pub(super) fn events() -> Vec<(&'static str, Event)> {
     let part = json!([{"block": {"type": "text", "text": "t"}, "raw": "{}"}]);
     let mut all = [beginnings(), turns(), ends()].concat();
@@ -225,7 +225,7 @@ fn thread_accepts_exactly_the_events_of_its_state() {
     }
 }
 
-/// The events of a thread that `run` takes.
+/// The events of a thread that `run` accepts.
 fn taken(run: &Run) -> BTreeSet<&'static str> {
     let events = events().into_iter().filter(|(word, event)| {
         let mut next = run.clone();

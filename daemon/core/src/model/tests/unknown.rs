@@ -1,4 +1,4 @@
-//! What a record says about attempts of unknown outcome.
+//! Records of attempts of unknown outcome.
 
 use super::*;
 use crate::model::event::{
@@ -9,7 +9,7 @@ fn below() -> RunId {
     RunId::new("y-1-a").unwrap()
 }
 
-/// The action of `n`, carried out by the child run `child`, or by none.
+/// The action of `n`, with the child run `child` if one carries it out.
 fn once(child: Option<RunId>) -> Event {
     let mut event = started(1);
     if let Event::Run(RunEvent::StepStarted(StepStarted {
@@ -47,7 +47,7 @@ fn given_up() -> Event {
     event
 }
 
-/// After `events`: name, whether it is at-most-once itself, and whether a child run carried it out.
+/// Unknown attempts after `events`: name, true if it is at-most-once itself, and true if a child run carried it out.
 fn unknown(events: &[Event]) -> Vec<(String, bool, bool)> {
     let mut run = walking();
     take(&mut run, events);
@@ -126,7 +126,8 @@ fn an_item_is_unknown_unless_it_succeeded_or_never_started() {
     assert_eq!(unknown(&events), found);
     events.push(killed());
     assert_eq!(unknown(&events), found);
-    // The caller who continues the run has answered: it repeats all but the one that succeeded, and continues the child runs.
+    // The caller who continues the run has answered: it repeats all but the one that succeeded, and continues the child
+    // runs.
     let mut run = walking();
     take(&mut run, &events);
     let (_, left) = run.inherited().unwrap();

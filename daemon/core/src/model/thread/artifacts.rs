@@ -1,4 +1,4 @@
-//! The long results that the model of a thread was shown.
+//! The long results that the model of a thread received in outline.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conversation::Digest;
 
-/// Most results that can be read again; the record of a thread stays small however long it lives.
+/// Limit of the results that can be read again; it bounds the record of a thread.
 pub const MOST_ARTIFACTS: usize = 128;
 
 /// The names of the long results of which the model received an outline, the newest last.
@@ -15,17 +15,16 @@ pub const MOST_ARTIFACTS: usize = 128;
 pub struct Artifacts(VecDeque<Digest>);
 
 impl Artifacts {
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the model was shown it, and not too many others since.
+    /// True if the model received it, and it is still among the newest [`MOST_ARTIFACTS`].
     pub fn holds(&self, name: &Digest) -> bool {
         self.0.contains(name)
     }
 
-    /// The model is shown another one, or one once more.
+    /// Adds a result as the newest; an earlier entry of it is removed.
     pub(crate) fn add(&mut self, name: &Digest) {
         self.0.retain(|known| known != name);
         self.0.push_back(*name);

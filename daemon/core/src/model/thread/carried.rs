@@ -1,14 +1,14 @@
-//! What a thread takes over from another one that it continues: from where that ended, or from behind one of its turns.
+//! The state that a thread takes over from a thread that it continues: from its end, or from the end of a turn.
 //!
-//! The conversation continues from its newest entry, and what was used of the limits counts. A call of the model that came to nothing is made
-//! again; calls of tools that had not ended are not: the model learns of it. What was counted against the model (reminders, equal calls)
-//! begins anew, for somebody asked it to continue.
+//! The conversation continues from its newest entry, and the usage counts against the limits. A call of the model that
+//! had no result is made again. Calls of tools that had not ended are not; the model is informed. Counters against the
+//! model (reminders, equal calls) start anew, for a person requested it to continue.
 
 use super::{At, NextTurn, Repeated, ThreadState, Turn};
 use crate::conversation::Stop;
 
 impl ThreadState {
-    /// What of it another thread begins with.
+    /// Returns the state with which the other thread begins.
     pub(crate) fn carried(self) -> Self {
         let at = match self.at {
             At::Composing => At::Composing,
@@ -40,7 +40,7 @@ impl ThreadState {
     }
 }
 
-/// The turn, as if no try of it had failed.
+/// Returns the turn as if no try of it had failed.
 fn again(before: NextTurn) -> At {
     At::Before(Box::new(NextTurn {
         retries: 0,
@@ -50,19 +50,18 @@ fn again(before: NextTurn) -> At {
 }
 
 impl Turn {
-    /// Whether its message is no part of the conversation.
+    /// True if its message is not part of the conversation.
     fn is_refused(&self) -> bool {
         self.stop() == Some(Stop::Refusal)
     }
 }
 
 impl ThreadState {
-    /// Whether it has a conversation to continue.
     pub fn has_begun(&self) -> bool {
         self.head.is_some()
     }
 
-    /// Whether a turn was finished, and nothing was said since.
+    /// True if a turn was finished, and no text was added since.
     pub(crate) fn is_between_turns(&self) -> bool {
         match &self.at {
             At::Before(before) => {
@@ -72,7 +71,7 @@ impl ThreadState {
         }
     }
 
-    /// Whether the last thing that was said is the last message of the model, which nothing follows.
+    /// True if the last message is one of the model, and nothing follows it.
     pub(crate) fn stands_behind_a_turn(&self) -> bool {
         self.is_between_turns() && self.queue.is_empty()
     }

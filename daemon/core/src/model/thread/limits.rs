@@ -1,48 +1,41 @@
-//! What a thread may use, and what its turns used.
+//! Limits of a thread, and the usage of its turns.
 
 use serde::{Deserialize, Serialize};
 
 use super::{At, ThreadState};
 use crate::model::limits::{Raisable, Raised};
 
-/// The limits in force of a thread: those it began with, and those that it got when it was resumed.
+/// The limits in force of a thread: those at its start, or those set when it was resumed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadLimits {
-    /// Most turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
-    /// Most tokens of its turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    /// Longest time in its turns, in milliseconds.
+    /// Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
 }
 
-/// What the turns of a thread used, those of the runs that it continues included.
+/// Usage of the turns of a thread, those of the runs that it continues included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Used {
-    /// Turns.
     pub turns: u32,
-    /// Tokens that count: input and output, and not what a cache gave.
+    /// Tokens that count: input and output, without cached input.
     pub tokens: u64,
-    /// Time in turns, in milliseconds.
+    /// Milliseconds.
     pub active_ms: u64,
 }
 
 /// A limit that leaves nothing for another turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reached {
-    /// Which.
     pub limit: Raisable,
-    /// What is used.
     pub used: u64,
-    /// What may be.
     pub max: u64,
 }
 
 impl ThreadLimits {
-    /// One of them.
     pub(crate) fn get(&self, limit: Raisable) -> Option<u64> {
         match limit {
             Raisable::Steps | Raisable::Spawns | Raisable::Depth => None,
@@ -65,7 +58,7 @@ impl Used {
         self.tokens = tokens.iter().fold(self.tokens, sum);
     }
 
-    /// How much of a limit; `None` if threads have no such limit.
+    /// Returns the usage of a limit; `None` if threads have no such limit.
     pub(crate) fn of(&self, limit: Raisable) -> Option<u64> {
         match limit {
             Raisable::Steps | Raisable::Spawns | Raisable::Depth => None,
@@ -77,7 +70,7 @@ impl Used {
 }
 
 impl ThreadState {
-    /// The first limit that leaves nothing for another turn.
+    /// Returns the first limit that leaves nothing for another turn.
     pub fn limit_reached(&self) -> Option<Reached> {
         Raisable::ALL.into_iter().find_map(|limit| {
             let (used, max) = (self.used.of(limit)?, self.limits.get(limit)?);
@@ -85,7 +78,7 @@ impl ThreadState {
         })
     }
 
-    /// Whether another turn comes next, and `limit` leaves nothing for it.
+    /// True if another turn comes next, and `limit` leaves nothing for it.
     pub(crate) fn is_at(&self, limit: Raisable) -> bool {
         let is_next = matches!(self.at, At::Before(_) | At::Failed(_));
         let (used, max) = (self.used.of(limit), self.limits.get(limit));

@@ -1,4 +1,4 @@
-//! What was said and what failed last in a thread: what a reader of its failure wants to know first.
+//! The latest texts and failures of a thread, for a reader of its failure.
 
 use std::collections::VecDeque;
 
@@ -7,22 +7,22 @@ use serde_json::{Value, json};
 
 use crate::model::failure::Failure;
 
-/// Most characters of the text, and of a result or a failure.
+/// Limit of the characters of the text, and of a result or a failure.
 const MOST_TEXT: usize = 500;
 const MOST_RESULT: usize = 300;
-/// How many results, and how many failures.
+/// Limit of the results, and of the failures.
 const MOST: usize = 3;
 
-/// What was said and what failed last. The record of a thread stays small however long it lives.
+/// The latest texts and failures. Its size is bounded, however long the thread lives.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recent {
     /// The beginning of the last text of the model.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     text: String,
-    /// What its last calls of tools came to, the newest last.
+    /// Results of its last calls of tools, the newest last.
     #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
     results: VecDeque<ToolOutput>,
-    /// Why its last failed calls of the model failed, the newest last.
+    /// Its last failed calls of the model, the newest last.
     #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
     failures: VecDeque<Failed>,
 }
@@ -41,19 +41,19 @@ struct Failed {
 }
 
 impl Recent {
-    /// Whether nothing was said and nothing failed.
+    /// True if it holds nothing.
     pub(crate) fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The model said `text`, if it said any.
+    /// Records `text` of the model, unless it is empty.
     pub(crate) fn say(&mut self, text: &str) {
         if !text.trim().is_empty() {
             self.text = beginning(text, MOST_TEXT);
         }
     }
 
-    /// The model received what a call of `tool` came to.
+    /// Records the result of a call of `tool` that the model received.
     pub(crate) fn answer(&mut self, tool: &str, output: &str, is_error: bool) {
         let told = ToolOutput {
             tool: tool.to_owned(),
@@ -63,7 +63,6 @@ impl Recent {
         push(&mut self.results, told);
     }
 
-    /// A call of the model failed.
     pub(crate) fn fail(&mut self, failure: &Failure) {
         let failed = Failed {
             code: failure.code.clone(),
@@ -72,12 +71,12 @@ impl Recent {
         push(&mut self.failures, failed);
     }
 
-    /// What the model said, and what its calls of tools came to.
+    /// Returns the last text of the model and its latest tool results.
     pub(crate) fn context(&self) -> Value {
         json!({"last_text": self.text, "recent_results": self.results})
     }
 
-    /// Why its calls of the model failed, if any did.
+    /// Returns the failures of its calls of the model, if there are any.
     pub(crate) fn failures(&self) -> Option<Value> {
         (!self.failures.is_empty()).then(|| json!(self.failures))
     }

@@ -1,4 +1,4 @@
-//! A call that the model makes again and again.
+//! Counts the equal calls that a model makes in a row.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -10,20 +10,19 @@ use crate::expr::Object;
 /// The last call that the model made, and how often it made it in a row.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repeated {
-    /// The hash of its tool and its arguments.
+    /// Hash of its tool and its arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     call: Option<Digest>,
-    /// How often.
     times: u32,
 }
 
 impl Repeated {
-    /// Whether there was no call yet.
+    /// True before the first call.
     pub const fn is_none(&self) -> bool {
         self.times == 0
     }
 
-    /// The model calls the tool `name` with `input`: how often it has done that in a row by now.
+    /// Counts a call of the tool `name` with `input`, and returns how often it was made in a row.
     pub fn count(&mut self, name: &str, input: &Object) -> u32 {
         let call = Digest::of(&Encoded::of(&json!([name, input])).text);
         if self.call.as_ref() == Some(&call) {

@@ -13,7 +13,7 @@ use crate::model::spec::Spec;
 use crate::model::tool::ToolState;
 
 impl ToolState {
-    /// The only transition of the call; it may end wherever it stands.
+    /// The only transition of the call; it may end in any state.
     pub(super) fn apply(&mut self, event: &ToolEvent) {
         match event {
             ToolEvent::ToolCompleted(completed) => {

@@ -8,7 +8,7 @@ use crate::model::event::{HookCompleted, HookStarted, HooksBegun};
 use crate::model::round::Round;
 
 impl Round {
-    /// A round in which no hook was asked yet.
+    /// Begins a round in which no hook was called yet.
     pub(crate) fn begin(begun: &HooksBegun) -> Self {
         Self {
             event: begun.event.as_str().into(),

@@ -11,18 +11,19 @@ use crate::model::graph::{
 };
 
 impl GraphState {
-    /// The items of the step that starts: those an earlier attempt left, if there are as many, with the failed ones open again.
+    /// Returns the items of the step that starts: those that an earlier attempt left, if their number is equal, with
+    /// the failed ones open again.
     pub(super) fn open_items(&mut self, step: u32, count: u32) -> Items {
         let earlier = self.at.items().filter(|items| items.count() == count);
         let Some(items) = earlier.cloned() else {
             return Items::new(count);
         };
-        // Items that are tried again are no longer errors the graph continued after.
+        // Items that are tried again are no longer errors after which the graph continued.
         self.suppressed = self.suppressed_but(|error| error.step != step);
         items.reopened()
     }
 
-    /// The items of the step in flight, if it is that one.
+    /// Returns the items of the step in flight, if it is step `number`.
     fn items_of(&mut self, number: u32, node: &str) -> Option<&mut Items> {
         let At::Step(step) = &mut self.at else {
             return None;
@@ -78,7 +79,8 @@ impl GraphState {
         true
     }
 
-    /// Errors of items are recorded as they occur, and reported in the order of the items.
+    /// Completes the items of a step. Errors of items are recorded as they occur, and reported in the order of the
+    /// items.
     pub(super) fn complete_items(&mut self, step: u32, node: &str) -> bool {
         let Some(items) = self.items_of(step, node) else {
             return false;

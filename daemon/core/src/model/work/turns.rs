@@ -23,7 +23,7 @@ use crate::model::thread::{
 };
 
 impl Turn {
-    /// Takes in the calls of a message, which are in its order from then on; those that were known before keep their places.
+    /// Enters the calls of a message, in its order; calls that were known before keep their positions.
     fn enter_calls(&mut self, message: &Message) {
         let mut known = std::mem::take(&mut self.calls);
         let mut next = known
@@ -50,7 +50,7 @@ impl Turn {
         }
     }
 
-    /// A call starts, or starts again; `false` if it has ended.
+    /// Starts a call, or starts it again; `false` if it has ended.
     fn start_call(&mut self, now: Timestamp, started: &ToolCallStart) -> bool {
         let id = AttemptId {
             step: self.number,
@@ -135,12 +135,12 @@ impl WorkState for ThreadState {
         self.result.as_ref()
     }
 
-    /// While it is suspended, no time of it passes.
+    /// The time of a suspension does not count.
     fn suspend(&mut self, at: Timestamp, _why: &Suspension) {
         self.count_time(at);
     }
 
-    /// Who resumes a thread behind a failure wants another try.
+    /// Resuming a thread after a failure requests another try.
     fn resume(&mut self, at: Timestamp, raised: &Raised) {
         self.limits.raise(raised);
         self.escalated = None;
@@ -158,7 +158,7 @@ impl WorkState for ThreadState {
 }
 
 impl ThreadState {
-    /// Where a thread of `spec` begins.
+    /// Returns the initial state of a thread of `spec`.
     pub(super) fn create(spec: &Spec) -> Self {
         Self {
             at: At::Composing,
@@ -171,7 +171,7 @@ impl ThreadState {
         }
     }
 
-    /// The thread starts: at its prompt, or where the one stood that it continues.
+    /// Starts the thread: at its prompt, or at the state of the thread that it continues.
     fn start(&mut self, at: Timestamp, spec: &Spec) -> bool {
         if self.at != At::Composing {
             return false;
@@ -185,7 +185,8 @@ impl ThreadState {
         true
     }
 
-    /// The only transition of a thread's work; `false` if it cannot happen here, and then nothing has changed.
+    /// The only transition of a thread's work. Returns `false` and changes nothing if the event is impossible in this
+    /// state.
     pub(super) fn apply(&mut self, at: Timestamp, spec: &Spec, event: &ThreadEvent) -> bool {
         match event {
             ThreadEvent::ThreadStarted(_) => self.start(at, spec),
@@ -220,7 +221,7 @@ impl ThreadState {
             }
             ThreadEvent::TurnRetryScheduled(scheduled) => self.back_off(scheduled.due),
             ThreadEvent::ContextReseeded(reseeded) => self.reseed(&reseeded.root, reseeded.bytes),
-            // Who says something before the end is heard, unless the outputs are there already.
+            // A message that arrives before the end is delivered, unless the outputs are there already.
             ThreadEvent::ThreadCompleted(_)
                 if !self.queue.is_empty() && self.returned.is_none() =>
             {
@@ -262,7 +263,7 @@ impl ThreadState {
         true
     }
 
-    /// The model is to receive something before the next turn; what the prompt says comes with the prompt.
+    /// Adds a text that the model receives before the next turn. Texts of the prompt come with the prompt.
     fn tell(&mut self, source: Source, text: &str) -> bool {
         match &mut self.at {
             At::Composing => source != Source::Message,
@@ -291,7 +292,7 @@ impl ThreadState {
         }
     }
 
-    /// The model is called, behind all that was said to it.
+    /// Begins a turn: the model is called after all texts were delivered.
     fn begin(&mut self, start: &StepStart) -> bool {
         let At::Before(before) = &mut self.at else {
             return false;
@@ -341,7 +342,7 @@ impl ThreadState {
                 new_bytes: 0,
             };
         } else {
-            // Nobody said: a token is no shorter than a byte.
+            // Usage was not reported: a token is no shorter than a byte.
             self.context.add(message.bytes());
             let said = u64::try_from(message.bytes()).unwrap_or(u64::MAX);
             self.used.count(&[turn.input, said]);
@@ -390,7 +391,7 @@ impl ThreadState {
         true
     }
 
-    /// The conversation is restated; what the model receives first in the turn stays behind it.
+    /// Restates the conversation; the texts that the model receives first in the turn follow it.
     fn reseed(&mut self, root: &Digest, bytes: u64) -> bool {
         let At::Failed(failed) = &self.at else {
             return false;

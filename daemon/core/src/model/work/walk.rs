@@ -1,6 +1,7 @@
 //! The transitions of a walk.
 //!
-//! Each function takes one event. `false` and `None` mean that it cannot happen here, and then nothing has changed.
+//! Each function takes one event. `false` and `None` mean that it is impossible in this state, and then nothing has
+//! changed.
 
 use std::sync::Arc;
 
@@ -83,7 +84,7 @@ impl WorkState for GraphState {
         if let Some(failure) = &why.failure {
             self.vars.set("_last_error", failure.in_state());
         }
-        // The round that asked for it has had its will; any other resumes later.
+        // The round that requested it is done; any other resumes later.
         if let Some(round) = self.at.round_mut()
             && round.as_ref().is_some_and(|round| round.asked(why))
         {
@@ -92,7 +93,7 @@ impl WorkState for GraphState {
     }
 
     fn end(&mut self) {
-        // A child run that carries out a hook ends after this run: what it leaves unknown is found through the round.
+        // A child run that carries out a hook ends after this run: its unknown attempts are found through the round.
         if let Some(round) = self.at.round_mut() {
             round.take_if(|round| round.child().is_none());
         }
@@ -173,7 +174,7 @@ impl WorkState for GraphState {
 }
 
 impl GraphState {
-    /// The state of a run that has just been accepted.
+    /// Returns the state of a run that has just been accepted.
     pub fn create(spec: &Spec) -> Self {
         let mut state = match spec.start_from() {
             Some(start) => start.state.clone(),
@@ -183,7 +184,7 @@ impl GraphState {
         state
     }
 
-    /// Whether this try of a step can begin here.
+    /// True if this try of a step can begin here.
     fn begins(&self, number: u32, node: &str, attempt: u32) -> bool {
         match &self.at {
             At::Between { next, .. } => next.as_deref() == Some(node),
@@ -272,7 +273,7 @@ impl GraphState {
         true
     }
 
-    /// Shows the retries in the state, where templates and hooks read them.
+    /// Copies the retries into the state, for templates and hooks.
     fn show_retries(&mut self) {
         let retries = json!(self.retries);
         self.vars.set("_retries", retries);
@@ -384,7 +385,7 @@ impl GraphState {
                 error: error.message.clone(),
             });
         }
-        // The count of retries starts anew where an edge leads.
+        // The count of retries starts anew after an edge.
         if let Some(next) = next_node
             && self.retries.contains_key(next.as_str())
         {
@@ -409,8 +410,8 @@ impl GraphState {
 }
 
 impl GraphState {
-    /// Keeps of the step `number` what failed of it, whole or in some of its items, so that it can be repaired; and takes back what
-    /// failed of its node before.
+    /// Records the failure of the step `number`, whole or in some of its items, so that it can be repaired; removes the
+    /// earlier failure of its node.
     fn note_failure(&mut self, spec: &Spec, number: u32, node: &str, whole: bool) {
         let in_part = self.at.items().is_some_and(|items| items.failed > 0);
         let failed = (whole || in_part).then(|| Unrepaired {
@@ -419,7 +420,7 @@ impl GraphState {
             left: self.at.left(),
         });
         if let Some(start) = spec.repairs() {
-            // What this step repaired is no error any more.
+            // An error that this step repaired counts no longer.
             let before = self.unrepaired.iter().find(|failed| *failed.node == *node);
             let before = before.map(|failed| failed.step);
             if let Some(step) = before.filter(|step| *step <= start.state.steps) {
