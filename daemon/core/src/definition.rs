@@ -1,16 +1,16 @@
 //! Graph files, parsed once into types.
 //!
-//! **Owns** the shape of a graph file: its closed lists of keys, its types, and every check that needs no run. What
-//! [`parse`] returns walks without surprises: each target is a node, each template and condition is well-formed
-//! and reads names that are there, the schema of the inputs compiles.
-//! **Never** looks at other files, and never decides about a graph without `permissions`: it says `None` and leaves
-//! that to the caller that starts runs.
+//! **Owns** the shape of a graph file: its closed lists of keys, its types, and every check that needs no run. A graph
+//! from [`parse`] is sound: each target is a node, each template and condition is well-formed and reads names that
+//! exist, and the schema of the inputs compiles.
+//! **Never** looks at other files, and never decides about a graph without `permissions`: it returns `None`, and the
+//! caller that starts runs decides.
 //!
-//! **Failure.** All findings of a file are returned together, in the order of the text, each with line and column.
-//! One error is enough to keep the graph from running. Parts of the language this release does not run yet are
-//! errors (`not_supported`), so that nothing is ever silently left out. A key whose value is null counts as absent.
-//! [`parse`] finds what keeps a graph from running and what will surprise its author; [`validate`] looks closer, as
-//! only somebody who asks for it has the time.
+//! **Failure.** All findings of a file are returned together, in the order of the text, each with line and column. One
+//! error is enough to keep the graph from running. Parts of the language that this release does not run yet are errors
+//! (`not_supported`), so that nothing is ever silently ignored. A key whose value is null counts as absent. [`parse`]
+//! finds the errors that keep a graph from running and likely surprises. [`validate`] makes the slower checks, for
+//! users who request them.
 
 mod backoff;
 mod remark;

@@ -16,12 +16,12 @@ use crate::model::Object;
 /// The tool whose `command` is read by a shell.
 const SHELL: &str = "rye/bash";
 
-/// [`of_many`], if the action is one.
+/// Returns [`of_many`] if the action names no item and gives the parameter by which items are found.
 fn open(primary: Primary, action: &At<'_>) -> Option<(&'static str, &'static str)> {
     let params = action.given("params")?;
     let (tool, key) = of_many(primary).filter(|(_, key)| params.given(key).is_some())?;
     let id = action.given("item_id").and_then(|at| at.value.as_str());
-    // One that names the tool itself is about what the parameters say, as if it named nothing.
+    // An action that names the tool itself depends on its parameters, as if it named nothing.
     let is_named = id.is_some_and(|id| id.strip_prefix("tool:").unwrap_or(id) == tool);
     (!is_named).then_some((tool, key))
 }
@@ -54,7 +54,7 @@ impl<'d> Reader<'d> {
         })
     }
 
-    /// A search, and a signature of many, name no item: what they are about is for the tool to find that carries them out.
+    /// Reads a search, or a signature of many items. It names no item: its tool finds the items.
     fn of_many(
         &mut self,
         action: &At<'d>,
@@ -84,7 +84,7 @@ impl<'d> Reader<'d> {
         })
     }
 
-    /// Visits every action of `graph`, which was read before, at its place in the file.
+    /// Visits every action of `graph`, which was read before, at its position in the file.
     pub(super) fn each_action(
         &mut self,
         graph: &Graph,
@@ -110,7 +110,7 @@ impl<'d> Reader<'d> {
         });
     }
 
-    /// Visits every node and hook of `graph`, which was read before, at its place in the file.
+    /// Visits every node and hook of `graph`, which was read before, at its position in the file.
     pub(super) fn each_actor<'g>(
         &mut self,
         graph: &'g Graph,
@@ -152,7 +152,7 @@ impl<'d> Reader<'d> {
         self.word(action, "primary", words)
     }
 
-    /// The type and the template of the id, whichever way they are written.
+    /// Reads the type and the template of the id, in either form.
     fn item(&mut self, action: &At<'d>, primary: Primary) -> Option<(ItemKind, String)> {
         let text = self.required_text(action, "item_id", "it names the item to use")?;
         let at = action.child("item_id")?;
@@ -213,7 +213,7 @@ impl<'d> Reader<'d> {
         Some(at.value.clone())
     }
 
-    /// The tool that answers hooks does nothing at a node: says which node does what was meant.
+    /// Reports the tool that answers hooks at a node, where it has no effect, and names the node type that was meant.
     fn control_as_node(&mut self, action: &At<'d>) {
         let asked = action.child("params");
         let asked = asked.and_then(|params| params.child("action"));
@@ -228,7 +228,7 @@ impl<'d> Reader<'d> {
         self.error("control_at_node", action.at("/item_id"), message);
     }
 
-    /// Values pasted into a command line are read by the shell, whatever they hold.
+    /// Warns of values pasted into a command line: the shell interprets whatever they contain.
     fn pasted_template(&mut self, action: &At<'d>) {
         let command = action
             .child("params")

@@ -1,9 +1,9 @@
-//! Nodes and hooks, as those that act in a graph.
+//! Nodes and hooks as the actors of a graph.
 
 use super::hook::Hook;
 use super::work::Node;
 
-/// What acts in a graph, and its position among its like.
+/// A node or a hook, with its index.
 pub(super) enum Actor<'g> {
     Node(usize, &'g Node),
     Hook(usize, &'g Hook),

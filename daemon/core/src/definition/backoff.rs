@@ -7,18 +7,16 @@ use std::time::Duration;
 pub struct Retry {
     /// Most tries after the first.
     pub max: u32,
-    /// How long to wait before each.
     pub backoff: Backoff,
 }
 
-/// How long to wait before the next try.
+/// The pause before the next try.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Backoff {
-    /// Not at all.
     None,
-    /// Always as long.
+    /// The same pause each time.
     Fixed(Duration),
-    /// Twice as long each time.
+    /// Twice the previous pause each time.
     Exponential {
         /// The first pause in seconds.
         base: f64,
@@ -28,9 +26,9 @@ pub enum Backoff {
 }
 
 impl Backoff {
-    /// The pause before retry number `attempt`, counted from 0. An exponential pause is `base * 2^attempt` seconds,
-    /// at most `max`, of which `jitter` (0 to 1) takes away up to a half, so that what failed together does not
-    /// come back together.
+    /// Returns the pause before retry number `attempt`, counted from 0. An exponential pause is `base * 2^attempt`
+    /// seconds, at most `max`. `jitter` (0 to 1) shortens it by up to a half, so that simultaneous failures are not
+    /// retried simultaneously.
     pub fn delay(self, attempt: u32, jitter: f64) -> Duration {
         match self {
             Self::None => Duration::ZERO,

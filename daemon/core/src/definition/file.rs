@@ -18,10 +18,10 @@ use crate::model::{Durability, Object, Recovery};
 use crate::money::Usd;
 use crate::seal::{canonical, sha256_hex};
 
-/// The limits of a graph: those that bind it, and those of each thread that it starts.
+/// The limits of a graph: its own, and those of each thread that it starts.
 pub(super) const LIMITS: [&str; 6] = ["spend", "spawns", "depth", "turns", "tokens", "duration"];
 
-/// What choosing an edge and the hooks to act takes at most, in looks at a value.
+/// Returns the highest cost of choosing an edge and the hooks to call, in visited values.
 fn cost(nodes: &Nodes, hooks: &[Hook]) -> usize {
     let of_node = |next: &Next| match next {
         Next::End | Next::Always(_) => 0,
@@ -102,7 +102,7 @@ impl<'d> Reader<'d> {
         })
     }
 
-    /// Keys that only say what the file is.
+    /// Reads the descriptive keys.
     fn labels(&mut self, root: &At<'d>) {
         if let Some(other) = self.text(root, "tool_type").filter(|of| *of != "graph") {
             let message = format!("`tool_type` of a graph is `graph`, not `{other}`");
@@ -123,7 +123,7 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// `limits`; others than those of a graph have no effect.
+    /// Reads `limits`, and warns of keys without effect.
     fn limits(&mut self, root: &At<'d>) -> GraphLimits {
         let Some(limits) = root.given("limits") else {
             return GraphLimits::default();
@@ -147,7 +147,6 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// An amount of money below `limits`, if it is there.
     fn amount(&mut self, limits: &At<'d>, key: &str) -> Option<Usd> {
         let at = limits.given(key)?;
         let amount = Usd::from_json(at.value);
@@ -156,7 +155,7 @@ impl<'d> Reader<'d> {
             .ok()
     }
 
-    /// The declared patterns; `None` if there are none, or after an error.
+    /// Reads the declared patterns; `None` if there are none, or after an error.
     fn permissions(&mut self, root: &At<'d>) -> Option<Vec<String>> {
         let at = root.child("permissions")?;
         let patterns = self.texts(&at)?;
@@ -211,7 +210,7 @@ impl<'d> Reader<'d> {
         Some(inputs)
     }
 
-    /// A value of a closed list, if the key is there.
+    /// Reads a value of a closed list, if the key is present.
     fn stated<T: Copy + Default>(
         &mut self,
         config: &At<'d>,

@@ -1,4 +1,4 @@
-//! Where a graph leads: what is reached, and what ends it.
+//! The reachable nodes of a graph, and its end.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,7 +6,7 @@ use super::graph::Graph;
 use super::read::Reader;
 use super::work::{Edge, Next, Node, Work};
 
-/// Warns of a graph without a return node and of nodes that nothing leads to.
+/// Warns of a graph without a return node and of unreachable nodes.
 pub(super) fn check(reader: &mut Reader<'_>, graph: &Graph) {
     let Some(nodes) = reader.config("nodes") else {
         return;
@@ -60,7 +60,7 @@ fn returns(node: &Node) -> bool {
     matches!(node.work, Work::Return { .. })
 }
 
-/// Whether a run can end behind this node without an error.
+/// True if a run can end after this node without an error.
 fn ends(node: &Node) -> bool {
     match &node.next {
         Next::End => !matches!(node.work, Work::Fail(_)),
@@ -69,7 +69,7 @@ fn ends(node: &Node) -> bool {
     }
 }
 
-/// The nodes some way leads to, with the steps a run has taken when it leaves them, on the shortest way.
+/// Returns the reachable nodes, with the steps of a run when it leaves them, on the shortest path.
 fn distances(graph: &Graph) -> HashMap<&str, u32> {
     let mut distances = HashMap::with_capacity(graph.nodes.len());
     let mut open = VecDeque::from([(graph.start.as_str(), 1)]);

@@ -13,13 +13,13 @@ use crate::expr;
 
 /// The variable of a foreach that names none.
 const DEFAULT_VARIABLE: &str = "item";
-/// Names that mean something else wherever the variable could be read.
+/// Names that have another meaning wherever the variable could be read.
 const TAKEN: [&str; 5] = ["state", "inputs", "result", "_now", "_timestamp"];
-/// Parameters that made a tool return before it was done.
+/// Parameters with which a tool returned before its work was done.
 const ASYNC: [&str; 2] = ["async", "async_exec"];
 
 impl<'d> Reader<'d> {
-    /// Reads what only a foreach has; `None` after an error that leaves a part of it without a value.
+    /// Reads the keys of a foreach; `None` after an error that leaves a part of it without a value.
     pub(super) fn foreach(&mut self, at: &At<'d>) -> Option<Foreach> {
         let over = self.over(at);
         let variable = self.variable(at);
@@ -62,7 +62,7 @@ impl<'d> Reader<'d> {
         })
     }
 
-    /// The template of the list. What cannot become a list is an error here, not at run time.
+    /// Reads the template of the list. A value that can never be a list is an error here, not at run time.
     fn over(&mut self, node: &At<'d>) -> Option<Value> {
         let Some(at) = node.given("over") else {
             let message = "the foreach has no `over`: it names the list, like \"${state.files}\"";
@@ -113,7 +113,7 @@ impl<'d> Reader<'d> {
         Some(key.to_owned())
     }
 
-    /// The template of what is collected of an item.
+    /// Reads the template of the collected value of an item.
     fn collect_value(&mut self, node: &At<'d>, collects: bool) -> Option<Value> {
         let at = node.given("collect_value")?;
         self.template(&at);
@@ -138,7 +138,8 @@ impl<'d> Reader<'d> {
         ItemOrder::Sequential
     }
 
-    /// An item ends when its action ends; items run side by side if the node says so.
+    /// Refuses parameters for asynchronous calls: an item ends when its action ends, and a key of the node makes items
+    /// concurrent.
     fn async_params(&mut self, action: &At<'d>) {
         let Some(params) = action.child("params") else {
             return;

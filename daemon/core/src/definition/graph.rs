@@ -1,4 +1,4 @@
-//! Graphs that can run.
+//! The types of a graph that can run.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -11,28 +11,29 @@ use super::work::{Action, Node, Work};
 use crate::model::{Durability, Failure, Object, Recovery, Slot, attempt_name};
 use crate::money::Usd;
 
-/// Steps a graph may take if its file does not say.
+/// Limit of steps if the file sets none.
 pub const DEFAULT_MAX_STEPS: u32 = 100;
 
-/// What the file of a graph limits; `None` where it does not say.
+/// The limits in the file of a graph; `None` for one that is not set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GraphLimits {
-    /// The most a run may spend, itself and all below it.
+    /// Spending of a run and all runs below it.
     pub spend: Option<Usd>,
-    /// How many child runs a run may start, together with those that it continues.
+    /// Child runs of a run, together with those of the runs that it continues.
     pub spawns: Option<u32>,
-    /// How many levels of child runs a run may have.
+    /// Levels of child runs.
     pub depth: Option<u32>,
-    /// How many turns each thread may take that a run starts.
+    /// Turns of each thread that a run starts.
     pub turns: Option<u32>,
-    /// How many tokens the turns of each may use.
+    /// Tokens of the turns of each such thread.
     pub tokens: Option<u64>,
-    /// How long the turns of each may take together, in milliseconds.
+    /// Total time of the turns of each such thread, in milliseconds.
     pub duration_ms: Option<u64>,
 }
 
 impl GraphLimits {
-    /// What a run of the graph may do, and leaves to those that it starts; what it may spend is the limit of its account.
+    /// Returns the limits of a run of the graph and of the runs that it starts. Its spending limit is that of its
+    /// account.
     pub fn of_runs(&self) -> crate::model::Limits {
         crate::model::Limits {
             steps: None,
@@ -49,56 +50,50 @@ impl GraphLimits {
 /// A graph that can run.
 #[derive(Debug, Clone)]
 pub struct Graph {
-    /// `version` of the file.
     pub version: String,
-    /// `category` of the file.
     pub category: String,
-    /// `name` of the file.
     pub name: Option<String>,
-    /// What it is for; empty if the file does not say.
+    /// Empty if the file has none.
     pub description: String,
-    /// Patterns of what it may do, normalised; `None` if the file does not declare any, `[]` allows nothing.
+    /// Patterns of the permitted actions, normalised; `None` if the file does not declare any, `[]` allows nothing.
     pub permissions: Option<Vec<String>>,
-    /// What it takes.
     pub inputs: Inputs,
-    /// `limits` of the file.
     pub limits: GraphLimits,
-    /// The first node.
     pub start: String,
-    /// All nodes.
     pub nodes: Nodes,
-    /// Most steps a run may take, if the graph says.
+    /// Limit of the steps of a run, if the graph sets one.
     pub max_steps: Option<u32>,
-    /// What a failed node without an error edge means.
+    /// The consequence of a failed node without an error edge.
     pub on_error: OnError,
-    /// The state a run begins with.
+    /// The initial state of a run.
     pub state: Object,
-    /// What a restart of the daemon does to its runs, if the graph says.
+    /// Handling of its runs at a restart of the daemon, if the graph sets it.
     pub recovery: Option<Recovery>,
-    /// When a step counts as done, if the graph says.
+    /// Durability of its steps, if the graph sets it.
     pub durability: Option<Durability>,
-    /// Names of environment variables that must be set before a run begins; nodes have more.
+    /// Names of environment variables that must be set before a run begins; nodes may add more.
     pub env_requires: Vec<String>,
-    /// What the graph wants done at its events, in the order of the file.
+    /// Its hooks, in the order of the file.
     pub hooks: Vec<Hook>,
-    /// How long a run may take, if the graph says.
+    /// Time limit of a run, if the graph sets one.
     pub timeout: Option<Duration>,
-    /// Most items of a parallel foreach at once, if the graph says; a node may say otherwise.
+    /// Limit of concurrent items of a parallel foreach, if the graph sets one; a node may override it.
     pub max_concurrency: Option<NonZeroU32>,
-    /// What choosing what follows a step takes at most, in looks at a value.
+    /// Highest cost of choosing the successor of a step, in visited values.
     pub(crate) cost: usize,
     /// SHA-256 in hex of `config` as canonical JSON: equal graphs have equal digests, whatever their layout.
     pub digest: String,
 }
 
 impl Graph {
-    /// The inputs of a run: those given, with defaults, checked against the schema. The texts are warnings about
-    /// inputs the graph does not declare. A failure has the code `input_validation_failed` and names each input.
+    /// Returns the inputs of a run: the given ones with defaults, checked against the schema. The texts are warnings
+    /// about inputs that the graph does not declare. A failure has the code `input_validation_failed` and names each
+    /// input.
     pub fn inputs(&self, given: Object) -> Result<(Object, Vec<String>), Failure> {
         self.inputs.resolve(given)
     }
 
-    /// What people call the attempt `slot` of a node: `build`, `build[3]`.
+    /// Returns the name of the attempt `slot` of a node for people: `build`, `build[3]`.
     pub fn attempt_name(&self, node: &str, slot: Slot) -> String {
         let branch = |part: u32| match &self.nodes.get(node)?.work {
             Work::Parallel(parallel) => parallel.branches.get(usize::try_from(part).ok()?),
@@ -119,7 +114,7 @@ impl Graph {
         }
     }
 
-    /// Every use of an item: of nodes in the order of the file, then of hooks.
+    /// Returns every use of an item: of nodes in the order of the file, then of hooks.
     pub fn actions(&self) -> impl Iterator<Item = &Action> {
         let of_nodes = self.nodes.iter().flat_map(|node| node.work.actions());
         let of_hooks = self.hooks.iter().filter_map(|hook| hook.action.call());
@@ -127,17 +122,16 @@ impl Graph {
     }
 }
 
-/// What a failed node without an error edge means for the run.
+/// The consequence of a failed node without an error edge for the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
-    /// It ends with that error.
+    /// The run ends with that error.
     #[default]
     Fail,
-    /// The error is noted, `assign` skipped, and the run continues.
+    /// The error is recorded, `assign` skipped, and the run continues.
     Continue,
 }
 
-/// The nodes of a graph, in the order of the file.
 #[derive(Debug, Clone, Default)]
 pub struct Nodes {
     pub(super) list: Vec<Node>,
@@ -145,27 +139,24 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// The node of that name.
     pub fn get(&self, name: &str) -> Option<&Node> {
         self.by_name.get(name).and_then(|at| self.list.get(*at))
     }
 
-    /// The place of the node of that name, from 0.
+    /// Returns the position of the node of that name, from 0.
     pub(crate) fn index(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// All of them, in the order of the file.
+    /// Iterates in the order of the file.
     pub fn iter(&self) -> std::slice::Iter<'_, Node> {
         self.list.iter()
     }

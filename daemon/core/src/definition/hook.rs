@@ -11,24 +11,22 @@ pub(super) const GRAPH_LAYER: u8 = 1;
 /// The tool whose parameters are the answer of a hook.
 pub(super) const CONTROL: &str = "rye/agent/threads/internal/control";
 
-/// Something to do at an event, if a condition holds.
+/// An action at an event, if a condition holds.
 #[derive(Debug, Clone)]
 pub struct Hook {
     /// Its name in logs and journals.
     pub id: String,
-    /// When it is asked.
     pub event: HookEvent,
-    /// What must hold for it to act; `None` always.
+    /// The condition under which it acts; `None` holds always.
     pub condition: Option<Condition>,
-    /// What it does.
     pub action: HookAction,
     /// 1 the graph's own, 2 built in, 3 infrastructure; lower layers come first.
     pub layer: u8,
-    /// Whose grant its action needs.
+    /// The grant that its action needs.
     pub authority: Authority,
 }
 
-/// Events at which hooks are asked.
+/// Events at which hooks are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HookEvent {
     /// The run begins.
@@ -39,12 +37,11 @@ pub enum HookEvent {
     Error,
     /// The run reached a limit.
     Limit,
-    /// The run ends, however it ends.
+    /// The run ends, with any outcome.
     GraphCompleted,
 }
 
 impl HookEvent {
-    /// All of them.
     pub const ALL: [Self; 5] = [
         Self::GraphStarted,
         Self::AfterStep,
@@ -64,7 +61,7 @@ impl HookEvent {
         }
     }
 
-    /// The names a hook of this event reads beside those there are everywhere.
+    /// Returns the names that a hook of this event can read, besides those that exist everywhere.
     pub const fn names(self) -> &'static [&'static str] {
         match self {
             Self::GraphStarted => &["graph_id", "step_count", "cost"],
@@ -81,24 +78,22 @@ impl HookEvent {
         }
     }
 
-    /// The event that `word` names.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|event| event.as_str() == word)
     }
 }
 
-/// What a hook does.
+/// The action of a hook.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HookAction {
-    /// It answers: the template of `{action: retry, …}`, which
-    /// [`Control::parse`](crate::model::Control::parse) reads once it is evaluated.
+    /// An answer: the template of `{action: retry, …}`, which [`Control::parse`](crate::model::Control::parse) reads
+    /// once it is evaluated.
     Control(Value),
-    /// It uses an item.
     Call(Action),
 }
 
 impl HookAction {
-    /// The use of an item, if it is one.
+    /// Returns the use of an item, if it is one.
     pub const fn call(&self) -> Option<&Action> {
         match self {
             Self::Control(_) => None,
@@ -107,11 +102,11 @@ impl HookAction {
     }
 }
 
-/// Whose grant the action of a hook needs.
+/// The grant that the action of a hook needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Authority {
     /// The run's capabilities.
     Run,
-    /// The node's own, which only hooks of the system have.
+    /// The grant of the node, which only hooks of the system have.
     Node,
 }

@@ -1,4 +1,4 @@
-//! Hooks: what is done, or answered, at the events of a graph run.
+//! Hooks: actions and answers at the events of a graph run.
 
 use serde_json::{Value, json};
 
@@ -15,8 +15,8 @@ use crate::yaml::Document;
 const LAST_LAYER: u8 = 3;
 
 impl Hook {
-    /// Reads a hook that stands in a file of policies; `fallback_id` is its id if it names none. The error names all
-    /// that is wrong with it.
+    /// Reads a hook from a file of policies; `fallback_id` is its id if it names none. The error lists all its
+    /// problems.
     pub fn from_value(value: &Value, fallback_id: &str) -> Result<Self, String> {
         let document = Document::without_places(value.clone());
         let mut reader = Reader::new(&document, Context::default());
@@ -30,7 +30,7 @@ impl Hook {
 }
 
 impl Hook {
-    /// Whether trying a failed node again is all that it ever answers.
+    /// True if its only answer is to try a failed node again.
     pub fn only_retries(&self) -> bool {
         let HookAction::Control(answer) = &self.action else {
             return false;
@@ -118,7 +118,7 @@ impl<'d> Reader<'d> {
         known
     }
 
-    /// A condition, in which `state.step_count` is the `step_count` of the event: the run has no such state.
+    /// Reads a condition. `state.step_count` in it means the `step_count` of the event: the run has no such state.
     fn hook_condition(&mut self, at: &At<'d>) -> Option<Condition> {
         let mut value = at.value.clone();
         if rename_step_count(&mut value) {
@@ -142,7 +142,7 @@ impl<'d> Reader<'d> {
         let known = match Control::parse(&params) {
             Ok(Some(_)) => Ok(()),
             Ok(None) => Err("`params` of a control action needs `action`".to_owned()),
-            // What a template will say is known when the hook acts.
+            // The value of a template is known when the hook acts.
             Err(_) if !literal => Ok(()),
             Err(wrong) => Err(wrong),
         };
@@ -174,7 +174,7 @@ impl<'d> Reader<'d> {
         Some(HookAction::Control(Value::Object(control)))
     }
 
-    /// Warns of an answer that has no meaning at its event.
+    /// Warns of an answer that has no effect at its event.
     fn pointless_control(&mut self, hook: &At<'d>, event: HookEvent, action: &HookAction) {
         let HookAction::Control(template) = action else {
             return;
@@ -191,7 +191,7 @@ impl<'d> Reader<'d> {
     }
 }
 
-/// Why `control` changes nothing at `event`, if it does not.
+/// Returns the reason for which `control` has no effect at `event`, if it has none.
 const fn pointless(control: &Control, event: HookEvent) -> Option<&'static str> {
     match (event, control) {
         (HookEvent::Error, _)
@@ -225,7 +225,7 @@ const fn pointless(control: &Control, event: HookEvent) -> Option<&'static str> 
     }
 }
 
-/// Replaces the path `state.step_count` in a condition; says whether it stood there.
+/// Replaces the path `state.step_count` in a condition; returns true if it occurred.
 fn rename_step_count(condition: &mut Value) -> bool {
     match condition {
         Value::Object(map) => {

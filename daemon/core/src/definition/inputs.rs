@@ -1,4 +1,4 @@
-//! What a graph takes: defaults and the check against `config_schema`.
+//! The inputs of a graph: defaults and the check against `config_schema`.
 
 use rye_schema::{About as Cause, CheckError, Problem, Schema};
 use serde_json::Value;
@@ -8,19 +8,19 @@ use crate::declared::shorten;
 use crate::expr::{nearest, parse_json, references, text_of};
 use crate::model::{Failure, Object};
 
-/// Most problems reported at once.
+/// Limit of the problems that are reported together.
 const MAX_PROBLEMS: usize = 20;
-/// The code of inputs, or of parameters, that do not fit.
+/// The code of inputs, or of parameters, that do not match their schema.
 pub const MISFIT: &str = "input_validation_failed";
 
-/// The inputs a graph declares.
+/// The declared inputs of a graph.
 #[derive(Debug, Clone, Default)]
 pub struct Inputs {
     declared: Option<Schema>,
 }
 
 impl Inputs {
-    /// Compiles the schema; the error is a JSON pointer into it and what is wrong there.
+    /// Compiles the schema. The error is a JSON pointer into it and the problem there.
     pub fn new(schema: &Value) -> Result<Self, (String, String)> {
         let declared = Schema::new(schema).map_err(|unusable| (unusable.at, unusable.problem))?;
         Ok(Self {
@@ -28,12 +28,12 @@ impl Inputs {
         })
     }
 
-    /// The schema, as the file has it.
+    /// Returns the schema as written in the file.
     pub fn schema(&self) -> Option<&Value> {
         self.declared.as_ref().map(Schema::source)
     }
 
-    /// Properties whose default would be refused, with the reason.
+    /// Returns the properties whose default would be refused, with the reason.
     pub(super) fn bad_defaults(&self) -> Vec<(String, String)> {
         let Some(schema) = &self.declared else {
             return Vec::new();
@@ -52,12 +52,13 @@ impl Inputs {
         bad
     }
 
-    /// What a use with these parameters would be refused for, whatever their templates come to.
+    /// Returns the problems for which a use with these parameters would be refused, whatever the values of their
+    /// templates.
     pub fn misfits(&self, params: &Object) -> Vec<(About, String)> {
         let Some(schema) = &self.declared else {
             return Vec::new();
         };
-        // What is null is left out when the use comes to it.
+        // The use leaves out parameters that are null.
         let mut given = params.clone();
         given.retain(|_, value| !value.is_null());
         let is_open = |key: &str| {
@@ -95,7 +96,7 @@ impl Inputs {
         misfits
     }
 
-    /// The properties that stand for all there are: `None` if others may be given, or none is declared.
+    /// Returns the declared properties if no others may be given; `None` if others may, or none is declared.
     fn closed(&self) -> Option<&Object> {
         let schema = self.schema()?;
         let declared = schema.get("properties")?.as_object()?;
@@ -104,7 +105,7 @@ impl Inputs {
         (!is_open && !declared.is_empty()).then_some(declared)
     }
 
-    /// What is given and not declared, where what is declared is all.
+    /// Returns the given names that are not declared, if no others are allowed, each with a message.
     fn undeclared<'g>(&self, what: &str, given: &'g Object) -> Vec<(&'g String, String)> {
         let Some(declared) = self.closed() else {
             return Vec::new();
@@ -168,7 +169,7 @@ impl Inputs {
     }
 }
 
-/// Inputs with a default, in the order of the file.
+/// Returns the inputs with a default, in the order of the file.
 fn defaults(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
     let properties = schema.get("properties").and_then(Value::as_object);
     properties
@@ -177,13 +178,13 @@ fn defaults(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
         .filter_map(|(key, property)| Some((key, property.get("default")?)))
 }
 
-/// The input a JSON pointer into the inputs leads to.
+/// Returns the input to which a JSON pointer into the inputs leads.
 fn input_of(pointer: &str) -> String {
     let first = pointer.split('/').nth(1).unwrap_or_default();
     first.replace("~1", "/").replace("~0", "~")
 }
 
-/// What is wrong with the names of the parameters; `None` if it is about more.
+/// Returns the problems of the names of the parameters; `None` if the cause concerns more than names.
 fn about_names(schema: &Value, cause: &Cause) -> Option<Vec<(About, String)>> {
     let unexpected = match cause {
         Cause::Missing(name) => {
@@ -202,7 +203,7 @@ fn about_names(schema: &Value, cause: &Cause) -> Option<Vec<(About, String)>> {
     Some(told.collect())
 }
 
-/// What is said of a name that is not among those declared.
+/// Returns the message about a name that is not declared.
 fn unknown<'c>(what: &str, name: &str, declared: impl Iterator<Item = &'c str> + Clone) -> String {
     if let Some(near) = nearest(name, declared.clone()) {
         return format!("there is no {what} `{name}` (did you mean `{near}`?)");
@@ -214,7 +215,7 @@ fn unknown<'c>(what: &str, name: &str, declared: impl Iterator<Item = &'c str> +
     }
 }
 
-/// What is wrong with one input, and how to fix it.
+/// Describes the problem of one input, and its fix.
 fn problem(schema: &Value, told: &Problem) -> String {
     if let Cause::Missing(name) = &told.about
         && told.at.is_empty()
@@ -248,8 +249,8 @@ fn problem(schema: &Value, told: &Problem) -> String {
     format!("input `{place}`: {message}{hint}")
 }
 
-/// The value of `-i key=text`: of the type that `schema` declares for `key` where the text can be read so, else the
-/// text itself (the check of the inputs then says what is wrong with it).
+/// Returns the value of `-i key=text`: of the type that `schema` declares for `key` if the text can be read so, else
+/// the text itself, which the check of the inputs then reports.
 pub fn coerce(schema: Option<&Value>, key: &str, text: &str) -> Value {
     let Some(property) = schema.and_then(|schema| schema.get("properties")?.get(key)) else {
         return Value::String(text.to_owned());
@@ -272,7 +273,7 @@ pub fn coerce(schema: Option<&Value>, key: &str, text: &str) -> Value {
         .unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-/// `text` as a value of the JSON schema type `name`.
+/// Reads `text` as a value of the JSON schema type `name`.
 fn typed(name: &str, text: &str) -> Option<Value> {
     if name == "string" {
         return Some(Value::String(text.to_owned()));

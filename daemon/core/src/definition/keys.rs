@@ -1,7 +1,7 @@
 //! The tables of keys of graph files, and the JSON Schema of them for editors.
 //!
-//! The schema is looser than the parser, which knows nodes by name, templates and conditions; **never** stricter, so that no editor complains
-//! of what runs.
+//! The schema is looser than the parser, which knows nodes by name, templates and conditions. It is **never** stricter,
+//! so that no editor reports a file that runs.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use crate::declared::{Key, Keys};
 use crate::expr::{COMBINATORS, OPS};
 use crate::id::ItemKind;
 
-/// The values of `type` of a node.
+/// The values of a node's `type`.
 pub(super) const TYPES: [&str; 7] = [
     "return", "gate", "foreach", "fail", "wait", "approval", "parallel",
 ];
@@ -242,12 +242,11 @@ pub(super) const CONDITION: Keys = Keys::new("a condition", &[
     Key(&[COMBINATORS[2]], || defined("condition"), ""),
 ]);
 
-/// A list of maps of the kind that `$defs` has under `name`, or null.
+/// Returns the schema of a list of the maps that `$defs` has under `name`, or null.
 fn list_of(name: &str) -> Value {
     json!({"type": ["array", "null"], "items": defined(name)})
 }
 
-/// The schema of a graph file.
 pub fn schema() -> Value {
     let mut file = FILE.schema_of_file("A graph of Rye");
     file["$defs"] = json!({

@@ -1,4 +1,4 @@
-//! Types of inputs and state, as far as a file states them, and conditions they cannot meet.
+//! Types of inputs and state, as far as a file states them, and conditions that cannot hold with them.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,10 +11,10 @@ use super::segments::segments;
 use super::work::{Next, Work};
 use crate::expr::{Condition, Kind, Known, kind_of_template};
 
-/// Types of what nodes and the initial state assign to a key; `None` if something assigns what cannot be known.
+/// Types that nodes and the initial state assign to a key; `None` if the type of some assigned value is unknown.
 type States<'g> = HashMap<&'g str, Option<BTreeSet<Kind>>>;
 
-/// Warns of conditions that come out the same whatever a run does.
+/// Warns of conditions that have the same result in every run.
 pub(super) fn check(reader: &mut Reader<'_>, graph: &Graph) {
     let states = states(graph);
     let known = |path: &str| known(graph, &states, path);
@@ -42,7 +42,7 @@ pub(super) fn check(reader: &mut Reader<'_>, graph: &Graph) {
     });
 }
 
-/// The types of the keys of the state.
+/// Returns the types of the keys of the state.
 fn states(graph: &Graph) -> States<'_> {
     let mut states = States::new();
     let mut note = |key, kind: Option<Kind>| {
@@ -70,7 +70,7 @@ fn states(graph: &Graph) -> States<'_> {
     states
 }
 
-/// What is known about the values `path` leads to.
+/// Returns the known types and values at `path`.
 fn known<'g>(graph: &'g Graph, states: &States<'_>, path: &str) -> Option<Known<'g>> {
     let all: Vec<&str> = segments(path).collect();
     match all.as_slice() {
@@ -91,7 +91,7 @@ fn only<'v>(kinds: BTreeSet<Kind>) -> Known<'v> {
     }
 }
 
-/// What a JSON schema says about the value at a path below it.
+/// Returns the types and values that a JSON schema declares at a path below it.
 fn of_schema<'g>(schema: &'g Value, path: &[&str]) -> Option<Known<'g>> {
     let declared = path
         .iter()

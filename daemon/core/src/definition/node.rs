@@ -1,4 +1,4 @@
-//! One node: what kind it is, how its action is treated, its assignments and its edges.
+//! One node: its type, the handling of its action, its assignments and its edges.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::expr::{Condition, did_you_mean, nearest};
 use crate::model::{Effect, Object};
 use crate::seal::canonical;
 
-/// The kinds of nodes a file can ask for.
+/// The types of nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Action,
@@ -30,7 +30,6 @@ enum Kind {
 }
 
 impl Kind {
-    /// True if it reads `key`.
     fn reads(self, key: &str) -> bool {
         let own: &[&str] = match self {
             Self::Action => &["action", "timeout"],
@@ -60,22 +59,22 @@ impl Kind {
         }
     }
 
-    /// Whether it uses items.
+    /// True if it uses items.
     const fn runs(self) -> bool {
         matches!(self, Self::Action | Self::Foreach | Self::Parallel)
     }
 
-    /// Returns true if `assign` and `next` see a result.
+    /// True if `assign` and `next` see a result.
     const fn has_result(self) -> bool {
         self.runs() || matches!(self, Self::Approval)
     }
 
-    /// Whether a run may continue behind it.
+    /// True if a run may continue after it.
     const fn goes_on(self) -> bool {
         !matches!(self, Self::Return | Self::Fail)
     }
 
-    /// The kind, with its article.
+    /// Returns the name of the type, with its article.
     const fn as_str(self) -> &'static str {
         match self {
             Self::Action => "a node with an action",
@@ -90,7 +89,7 @@ impl Kind {
     }
 }
 
-/// How the action of a node is treated.
+/// The handling of the action of a node.
 #[derive(Default)]
 struct Handling {
     effect: Effect,
@@ -216,7 +215,7 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// Warns of keys that another key leaves without effect.
+    /// Warns of keys that have no effect because of another key.
     fn muted_keys(&mut self, at: &At<'d>, kind: Kind) {
         let says = |key: &str, word: &str| {
             at.given(key)
@@ -315,7 +314,7 @@ impl<'d> Reader<'d> {
         )
     }
 
-    /// Checks a key of the state that `at` gives a value to.
+    /// Checks a key of the state to which `at` assigns a value.
     pub(super) fn state_key(&mut self, at: &At<'d>, key: &str) {
         if key == "inputs" {
             let message = "`inputs` cannot be assigned: the inputs of a run never change";
@@ -366,7 +365,7 @@ impl<'d> Reader<'d> {
         })
     }
 
-    /// Reads `value`, which stands at `at`, as a condition.
+    /// Reads `value`, found at `at`, as a condition.
     pub(super) fn condition(&mut self, at: &At<'d>, value: &Value) -> Option<Condition> {
         let was_over = self.context.patterns.is_over();
         match Condition::parse_among(value, &mut self.context.patterns) {
@@ -388,7 +387,7 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// Warns of the first edge that can never be taken, and of edges that ask what an earlier one asked.
+    /// Warns of the first edge that can never be taken, and of edges with the condition of an earlier one.
     fn dead_edges(&mut self, entries: &[At<'d>], edges: &[Edge]) {
         let mut conditions = HashSet::new();
         let mut entries = entries.iter().zip(edges);
@@ -417,7 +416,7 @@ mod tests {
 
     use super::*;
 
-    /// The types of nodes, by the words of the reference.
+    /// The types of nodes, as the reference names them.
     const KINDS: [(&str, Kind); 8] = [
         ("action", Kind::Action),
         ("foreach", Kind::Foreach),

@@ -12,8 +12,8 @@ pub fn parse(text: &str) -> Result<(Graph, Vec<Finding>), Vec<Finding>> {
     parse_among(text, &|_| false)
 }
 
-/// As [`parse`], among other items: warns too of what has no effect on those that start a run, as `is_run` says. It is
-/// asked only of items where it matters.
+/// Like [`parse`], with warnings of keys that have no effect on items that start a run (`is_run`). It is called only
+/// for items for which that matters.
 pub fn parse_among(
     text: &str,
     is_run: &dyn Fn(&ItemRef) -> bool,
@@ -28,7 +28,7 @@ pub fn parse_among(
     reader.end(graph)
 }
 
-/// What a look at all nodes together tells every reader of a graph.
+/// Checks all nodes together, for every reader of a graph.
 pub(super) fn surprises(reader: &mut Reader<'_>, graph: &Graph, reads: &paths::Reads) {
     flow::check(reader, graph);
     state::check_reads(reader, graph, reads);

@@ -1,4 +1,4 @@
-//! What a graph reads: the paths of its templates and conditions, and where each stands.
+//! The paths that the templates and conditions of a graph read, with their positions.
 
 use serde_json::Value;
 
@@ -11,28 +11,27 @@ use super::work::{Action, Next, Node, Pause, Work};
 use crate::expr::{self, Condition};
 use crate::yaml::push_segment;
 
-/// A path, and where it stands.
 #[derive(Debug, Clone)]
 pub(super) struct Read {
     pub(super) path: String,
-    /// The JSON pointer, from the node or hook, to the text or condition that reads it.
+    /// JSON pointer from the node or hook to the text or condition that reads it.
     pub(super) at: String,
 }
 
 impl Read {
-    /// The name of the scope it starts at.
+    /// Returns the name with which the path starts.
     pub(super) fn root(&self) -> &str {
         segments(&self.path).next().unwrap_or_default()
     }
 
-    /// `key` of `state.key…`.
+    /// Returns `key` of `state.key…`.
     pub(super) fn state_key(&self) -> Option<&str> {
         let mut segments = segments(&self.path);
         (segments.next() == Some("state")).then(|| segments.next())?
     }
 }
 
-/// All that a graph reads.
+/// All paths that a graph reads.
 #[derive(Debug)]
 pub(super) struct Reads {
     /// By node, in the order of the file.
@@ -42,7 +41,6 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// What one node or hook reads.
     pub(super) fn of_actor(&self, actor: &Actor<'_>) -> &[Read] {
         let reads = match actor {
             Actor::Node(index, _) => self.nodes.get(*index),
@@ -58,14 +56,13 @@ impl Reads {
         }
     }
 
-    /// All of them.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Read> {
         self.nodes.iter().chain(&self.hooks).flatten()
     }
 }
 
-/// All paths of a node. What an item of a foreach reads by its variable is no path of the state, whichever way it is
-/// written, and left out.
+/// Returns all paths of a node. Reads of an item of a foreach by its variable, in either form, are no paths of the
+/// state and are left out.
 fn of_node(node: &Node) -> Vec<Read> {
     let mut reads = Vec::new();
     let roots = Roots::default();
@@ -127,7 +124,6 @@ fn of_node(node: &Node) -> Vec<Read> {
     reads
 }
 
-/// All paths of a hook.
 fn of_hook(hook: &Hook) -> Vec<Read> {
     let mut reads = Vec::new();
     let roots = Roots {

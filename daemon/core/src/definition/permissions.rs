@@ -1,17 +1,17 @@
-//! Whether a graph may do what it is about to do.
+//! Checks the actions of a graph against its permissions.
 
 use super::graph::Graph;
 use super::read::{At, Reader};
 use super::work::Action;
 use crate::capability::{Capability, Layer};
 
-/// Acts on the run that calls it and on nothing else.
+/// This tool acts on the run that calls it and on nothing else.
 const EMITTER: &str = "rye/agent/threads/internal/emitter";
-/// Patterns named in a proposal.
+/// Limit of the patterns in a proposal.
 const MAX_PATTERNS: usize = 5;
 
-/// Finds missing `permissions`, and actions that those there are do not cover. An id with templates is not known before it
-/// is used.
+/// Finds missing `permissions`, and actions that the declared ones do not cover. An id with templates is unknown before
+/// its use.
 pub(super) fn check(reader: &mut Reader<'_>, graph: Option<&Graph>) {
     let root = reader.root();
     if !root.value.is_object() {
@@ -33,7 +33,7 @@ pub(super) fn check(reader: &mut Reader<'_>, graph: Option<&Graph>) {
     });
 }
 
-/// `at` is the place of the action.
+/// `at` is the position of the action.
 fn check_action<'d>(reader: &mut Reader<'d>, at: &At<'d>, action: &Action, layer: &Layer) {
     let Some(needed) = action.needed().filter(|needed| !layer.allows(needed)) else {
         return;
@@ -61,8 +61,8 @@ fn missing<'d>(reader: &mut Reader<'d>, root: &At<'d>, graph: Option<&Graph>) {
 }
 
 impl Action {
-    /// What it needs; `None` if its id comes from a template, or is none, or it needs nothing. What is about many items finds those
-    /// that it may be about.
+    /// Returns the capability that it needs; `None` if its id comes from a template or is invalid, or it needs none. An
+    /// action on many items finds those that are permitted.
     pub fn needed(&self) -> Option<Capability> {
         let item = self.named().filter(|_| !self.is_of_many())?;
         (item.id.as_str() != EMITTER).then(|| Capability::of(self.primary, &item))

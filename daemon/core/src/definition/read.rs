@@ -1,4 +1,4 @@
-//! The reader of graph files, and what it knows of the file so far.
+//! The reader of graph files, and its knowledge of the file so far.
 
 use serde_json::Value;
 
@@ -13,21 +13,20 @@ pub(super) type Reader<'d> = declared::Reader<'d, Context<'d>>;
 /// State of the reading of a graph file.
 #[derive(Default)]
 pub(crate) struct Context<'d> {
-    /// Room that is left for its patterns.
+    /// Remaining budget of its patterns.
     pub(super) patterns: Patterns,
-    /// The names that templates and conditions can read at this place.
+    /// The names that templates and conditions can read here.
     pub(super) scope: Scope<'d>,
-    /// All nodes by name, also those that turn out to be broken.
+    /// All nodes by name, broken ones included.
     pub(super) names: Option<&'d Object>,
 }
 
 impl<'d> Reader<'d> {
-    /// The value below a key of `config`.
     pub(crate) fn config(&self, key: &str) -> Option<At<'d>> {
         self.root().child("config")?.child(key)
     }
 
-    /// The name of a node at `at`, checked to be one.
+    /// Reads the name of a node, and checks that the node exists.
     pub(crate) fn target(&mut self, at: &At<'d>) -> Option<String> {
         let Value::String(name) = at.value else {
             self.wrong_type(at, "the name of a node");
@@ -49,7 +48,7 @@ impl<'d> Reader<'d> {
         None
     }
 
-    /// Names of environment variables below `env_requires`: a list, or one.
+    /// Reads the names of environment variables below `env_requires`: a list, or a single name.
     pub(crate) fn env_requires(&mut self, at: &At<'d>) -> Vec<String> {
         let Some(at) = at.given("env_requires") else {
             return Vec::new();

@@ -1,23 +1,21 @@
-//! Remarks of somebody who knows the items about their uses.
+//! Remarks about uses of items, from a caller who knows the items.
 
-/// What somebody who knows the items says about one use of one.
+/// A remark about one use of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
-    /// What it is, for programs.
+    /// For programs.
     pub code: &'static str,
-    /// What it is, for people.
+    /// For people.
     pub message: String,
-    /// What of the use it concerns.
     pub about: About,
 }
 
-/// What of the use of an item a remark concerns.
+/// The part of the use that a remark concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
-    /// The item itself.
     Item,
-    /// Its parameters as a whole.
+    /// The parameters as a whole.
     Params,
-    /// One of them.
+    /// One parameter.
     Param(String),
 }

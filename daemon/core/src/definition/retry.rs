@@ -10,7 +10,7 @@ use crate::model::DEFAULT_RETRIES;
 
 /// The pause of a back-off that names none.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(1);
-/// The longest exponential pause if the file does not say.
+/// The longest exponential pause if the file sets none.
 const DEFAULT_LONGEST: Duration = Duration::from_mins(1);
 
 /// The values of `backoff`.

@@ -1,26 +1,26 @@
-//! Names that templates and conditions can begin with at one place of a file.
+//! The names with which templates and conditions can begin at one place of a file.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::hook::HookEvent;
 
-/// Names there are everywhere.
+/// Names that exist everywhere.
 pub(crate) const EVERYWHERE: [&str; 4] = ["state", "inputs", "_now", "_timestamp"];
 
-/// Keys of the result of a foreach or parallel node, besides what its items came to.
+/// Keys of the result of a foreach or parallel node, besides the results of its items.
 pub(crate) const COUNTS: [&str; 3] = ["count", "failed", "succeeded"];
 
-/// The key of the list of what the items of a foreach node came to.
+/// The key of the list of item results of a foreach node.
 pub(crate) const RESULTS: &str = "results";
 
 /// Keys of the result of an approval.
 pub(crate) const APPROVAL: [&str; 5] = ["approved", "answer", "comment", "by", "at"];
 
-/// Names that an expression can begin with at one place, besides [`EVERYWHERE`].
+/// Names with which an expression can begin at one place, besides [`EVERYWHERE`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Roots<'a> {
-    /// True if there is a `result`.
+    /// True if `result` exists here.
     pub(super) result: bool,
     /// The variable of the foreach node.
     pub(super) variable: Option<&'a str>,
@@ -29,7 +29,6 @@ pub(super) struct Roots<'a> {
 }
 
 impl<'a> Roots<'a> {
-    /// Returns true if there is such a name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.names().any(|known| known == name)
     }
@@ -42,13 +41,13 @@ impl<'a> Roots<'a> {
     }
 }
 
-/// The names that can be read at the place that a reader has reached.
+/// The names that can be read at the reader's current place.
 #[derive(Debug, Default)]
 pub(crate) struct Scope<'d> {
-    /// `None` if that depends on what could not be read: then any name will do.
+    /// `None` if it depends on a part that could not be read: then any name is accepted.
     pub(super) roots: Option<Roots<'d>>,
-    /// Keys that `result` can have; `None` if what the node uses decides.
+    /// Keys that `result` can have; `None` if the item that the node uses decides.
     pub(super) result: Option<Arc<[String]>>,
-    /// Names that were reported at this node or hook.
+    /// Names already reported at this node or hook.
     pub(super) reported: HashSet<String>,
 }

@@ -1,4 +1,5 @@
-//! What templates and conditions can read at each place of a file: names, and keys of `result`. Anything else is an error.
+//! The names, and the keys of `result`, that templates and conditions can read at each place of a file. Anything else
+//! is an error.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::segments::segments;
 use super::work::Work;
 use crate::expr::{self, Condition, did_you_mean};
 
-/// Returns the keys that the result of a node can have; `None` if what it uses decides.
+/// Returns the keys that the result of a node can have; `None` if the item it uses decides.
 pub(super) fn result_keys(work: &Work) -> Option<Arc<[String]>> {
     let keys: Vec<&str> = match work {
         Work::Foreach(_) => [RESULTS].into_iter().chain(COUNTS).collect(),
@@ -27,7 +28,7 @@ pub(super) fn result_keys(work: &Work) -> Option<Arc<[String]>> {
 }
 
 impl<'d> Reader<'d> {
-    /// Begins a node or hook: what was reported of the one before is reported of this one again.
+    /// Begins a node or hook: a name that was reported at the previous one is reported again.
     pub(super) fn begin_scope(&mut self) {
         self.context.scope = Scope {
             roots: Some(Roots::default()),
@@ -74,13 +75,13 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// Returns true if no value decides what `template` says.
+    /// True if the value of `template` depends on no name.
     pub(super) fn is_literal(&self, template: &Value) -> bool {
         let is_root = self.is_root();
         expr::references(template, &is_root).is_empty()
     }
 
-    /// Reports a path that leads nowhere whatever a run does.
+    /// Reports a path that leads nowhere in every run.
     fn check_path(&mut self, at: &At<'d>, below: &str, path: &str, for_shell: Option<String>) {
         let Some(roots) = self.context.scope.roots else {
             return;

@@ -2,13 +2,13 @@
 
 use crate::capability::Primary;
 
-/// The tool that fetches: where items are looked for, no item is named.
+/// The tool that fetches. A search for items names no item.
 pub const FETCH: &str = "rye/core/fetch";
 
-/// The tool that signs: where many items are signed, none is named.
+/// The tool that signs. A signature of many items names none.
 pub const SIGN: &str = "rye/core/sign";
 
-/// The tool that carries out an action on items that it does not name, and the parameter by which it finds them.
+/// Returns the tool that acts on items that it does not name, and the parameter by which it finds them.
 pub(super) const fn of_many(primary: Primary) -> Option<(&'static str, &'static str)> {
     match primary {
         Primary::Execute => None,

@@ -1,11 +1,11 @@
 //! A graph as a diagram.
 //!
 //! **Owns** the three forms: Mermaid flowcharts, Graphviz digraphs and indented text. **Never** trusts a name or a
-//! condition: what has a meaning in the form is escaped, control characters are replaced.
+//! condition: characters with a meaning in the form are escaped, control characters are replaced.
 //!
-//! Nodes stand in the order of the file. An action is a box, a foreach or parallel node a hexagon, a gate a rhombus, an approval a
-//! parallelogram, a wait and the nodes that end the graph are rounded; edges carry their conditions, error edges are dashed. What a run did so far is laid over as colours
-//! (classes in Mermaid) or, in text, as marks.
+//! Nodes are in the order of the file. An action is a box, a foreach or parallel node a hexagon, a gate a rhombus, an
+//! approval a parallelogram; a wait and the nodes that end the graph are rounded. Edges carry their conditions, error
+//! edges are dashed. The progress of a run is shown as colours (classes in Mermaid) or, in text, as symbols.
 
 mod dot;
 mod mermaid;
@@ -23,36 +23,33 @@ use crate::expr::text_of;
 use crate::id::ItemId;
 use crate::sight;
 
-/// Longest condition shown whole, in characters.
+/// Length of the longest condition that is shown whole, in characters.
 const MAX_LABEL: usize = 80;
-/// What is drawn in place of a character that is not seen.
+/// Replacement for an invisible character.
 const HIDDEN: char = '\u{fffd}';
-/// The place where a graph ends without a return node.
+/// Name of the end of a graph without a return node.
 const END: &str = "finish";
 
 /// The form of a diagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// A Mermaid flowchart.
     Mermaid,
-    /// A Graphviz digraph.
     Dot,
-    /// Indented text.
     Text,
 }
 
-/// What a run did at a node.
+/// The progress of a run at a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeState {
-    /// How its last visit went.
+    /// Status of the last visit.
     pub status: NodeStatus,
-    /// How often the run came here.
+    /// Number of visits.
     pub visits: u32,
-    /// How long the last visit took, in milliseconds.
+    /// Duration of the last visit in milliseconds.
     pub elapsed_ms: u64,
 }
 
-/// How the last visit of a node went.
+/// Status of the last visit of a node.
 #[derive(
     Debug,
     Clone,
@@ -70,23 +67,22 @@ pub struct NodeState {
 pub enum NodeStatus {
     /// Its action succeeded.
     Ok,
-    /// It failed.
     Error,
-    /// Its action is being carried out.
+    /// Its action is in flight.
     Running,
     /// Its result came from the cache.
     Cached,
-    /// Somebody declared it done.
+    /// A person declared it done.
     Declared,
     /// It ended the run.
     Return,
-    /// It assigned and chose an edge.
+    /// It assigned state and chose an edge.
     Gate,
     /// All items are done.
     Foreach,
     /// All branches are done.
     Parallel,
-    /// A time is over.
+    /// The wait is over.
     Wait,
     /// A person approved.
     Approval,
@@ -97,17 +93,15 @@ pub enum NodeStatus {
 }
 
 impl NodeStatus {
-    /// Its name.
     pub const fn as_str(self) -> &'static str {
         self.into_str()
     }
 
-    /// The status that `word` names.
     pub fn parse(word: &str) -> Option<Self> {
         word.parse().ok()
     }
 
-    /// The mark a person reads at a glance.
+    /// Returns its symbol, for people.
     pub const fn icon(self) -> &'static str {
         match self {
             Self::Ok
@@ -126,7 +120,7 @@ impl NodeStatus {
         }
     }
 
-    /// Fill and border, as both diagram forms write colours.
+    /// Returns fill and border, as both diagram forms write colours.
     const fn colours(self) -> (&'static str, &'static str) {
         match self {
             Self::Ok
@@ -146,7 +140,7 @@ impl NodeStatus {
     }
 }
 
-/// Draws `graph`, which has this id; `overlay` says by name what a run did at its nodes.
+/// Draws `graph`, which has this id; `overlay` gives the progress of a run by node name.
 pub fn render(
     graph: &Graph,
     id: &ItemId,
@@ -163,13 +157,13 @@ pub fn render(
 
 /// A way out of a node.
 struct Way<'g> {
-    /// Where it leads; `None` to the end of the graph.
+    /// `None` leads to the end of the graph.
     to: Option<&'g str>,
     label: Option<Cow<'g, str>>,
     on_error: bool,
 }
 
-/// All ways out of a node, in the order in which they are looked at, the error edge last.
+/// Returns all ways out of a node, in the order in which they are checked, the error edge last.
 fn ways(node: &Node) -> Vec<Way<'_>> {
     let mut ways = Vec::new();
     let mut push = |to, label| {
@@ -204,8 +198,8 @@ fn ways(node: &Node) -> Vec<Way<'_>> {
     ways
 }
 
-/// The lines of a drawing: from the node at a place in the graph along one of its ways to the name of the node it leads to in
-/// the drawing. A way to no node of the graph is left out.
+/// Returns the edges of a drawing: index of the node, its way out, and the name of the target in the drawing. A way to
+/// an unknown node is left out.
 fn edges(graph: &Graph) -> impl Iterator<Item = (usize, Way<'_>, String)> {
     graph
         .nodes
@@ -222,13 +216,13 @@ fn edges(graph: &Graph) -> impl Iterator<Item = (usize, Way<'_>, String)> {
         })
 }
 
-/// Whether a way of the graph leads to its end without a return node.
+/// True if a way of the graph leads to its end without a return node.
 fn has_open_end(graph: &Graph) -> bool {
     let mut nodes = graph.nodes.iter();
     nodes.any(|node| ways(node).iter().any(|way| way.to.is_none()))
 }
 
-/// What is done at a node, in a few words.
+/// Describes the work of a node in a few words.
 fn work(node: &Node) -> String {
     match &node.work {
         Work::Action(action) => action.id.clone(),
@@ -255,7 +249,7 @@ fn work(node: &Node) -> String {
     }
 }
 
-/// Whether the shape of a node does not say all that it does.
+/// True if the shape of a node does not express all of its work.
 const fn says_what(work: &Work) -> bool {
     !matches!(work, Work::Gate | Work::Return { .. })
 }
@@ -276,7 +270,7 @@ fn mark(state: NodeState) -> String {
     words.join(" ")
 }
 
-/// What a hook does, in a few words.
+/// Describes the action of a hook in a few words.
 fn hook(hook: &Hook) -> String {
     let does = match &hook.action {
         HookAction::Call(action) => action.id.clone(),
@@ -303,7 +297,7 @@ fn shorten(text: &str) -> String {
     }
 }
 
-/// Text for a terminal or a file of lines.
+/// Prepares text for a terminal or a file of lines.
 fn plain(text: &str) -> String {
     sight::in_line(text, HIDDEN)
 }

@@ -1,4 +1,4 @@
-//! The state of a graph: what is read but never put there, and what is put there but never read.
+//! The state of a graph: keys that are read but never assigned, and keys that are assigned but never read.
 
 use std::collections::HashSet;
 
@@ -20,14 +20,14 @@ pub(super) fn check_reads(reader: &mut Reader<'_>, graph: &Graph, reads: &Reads)
     });
 }
 
-/// Keys some part of the graph puts into the state, in the order of the file.
+/// Returns the keys that the graph assigns, in the order of the file.
 fn keys(graph: &Graph) -> Vec<&str> {
     let of_state = graph.state.keys().map(String::as_str);
     let of_nodes = graph.nodes.iter().flat_map(assigned);
     of_state.chain(of_nodes).chain(BUILT_IN).collect()
 }
 
-/// Keys a node puts into the state for those after it.
+/// Returns the keys that a node assigns for later nodes.
 fn assigned(node: &Node) -> impl Iterator<Item = &str> {
     let collect = match &node.work {
         Work::Foreach(foreach) => foreach.collect.as_deref(),
@@ -71,9 +71,9 @@ fn unassigned<'d>(
     }
 }
 
-/// Warns of state keys that are assigned and never read, each where it is assigned first.
+/// Warns of state keys that are assigned and never read, each at its first assignment.
 pub(super) fn check_writes(reader: &mut Reader<'_>, graph: &Graph, reads: &Reads) {
-    // Who reads the state as a whole reads all of it.
+    // A read of the whole state reads all keys.
     if reads.iter().any(|read| read.path == "state") {
         return;
     }

@@ -20,7 +20,7 @@ mod scope;
 const HEAD: &str = "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\n\
                     category: demo\npermissions: [\"rye.execute.tool.*\"]\n";
 
-/// A graph with these nodes, starting at `a`; nodes stand from line 9 on.
+/// A graph with these nodes, starting at `a`; the nodes begin on line 9.
 fn with_nodes(nodes: &str) -> String {
     let mut text = format!("{HEAD}config:\n  start: a\n  nodes:\n");
     for line in nodes.lines() {
@@ -45,7 +45,7 @@ fn findings(text: &str) -> Vec<Finding> {
     }
 }
 
-/// Asserts that `text` has exactly one finding of that code, and where.
+/// Asserts that `text` has exactly one finding of that code, at that line and column.
 #[track_caller]
 fn expect(text: &str, severity: Severity, code: &str, place: (usize, usize), part: &str) {
     let found: Vec<Finding> = findings(text)
@@ -150,7 +150,7 @@ fn defaults_are_those_of_the_language() {
     assert_eq!(graph.permissions, None);
 }
 
-/// Nodes, the code of their one error, its place and a part of its text.
+/// Nodes, the code of their one error, its line and column, and a part of its text.
 type Row = (&'static str, &'static str, (usize, usize), &'static str);
 
 const BROKEN_NODES: &[Row] = &[
@@ -340,7 +340,7 @@ fn errors_of_nodes_name_place_and_fix() {
     }
 }
 
-/// A part of the sound graph, what replaces it, and the error that follows.
+/// A part of the sound graph, its replacement, and the resulting error.
 const BROKEN_FILES: &[(&str, Row)] = &[
     (
         "config:\n",

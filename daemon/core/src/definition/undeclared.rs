@@ -1,4 +1,4 @@
-//! Inputs that templates and conditions read and the schema does not declare.
+//! Inputs that templates and conditions read, but the schema does not declare.
 
 use std::collections::HashSet;
 
@@ -53,7 +53,7 @@ fn required(reader: &mut Reader<'_>, declared: &Object) {
     }
 }
 
-/// The properties of a schema that names all inputs.
+/// Returns the properties of a schema that names all inputs.
 fn declared(graph: &Graph) -> Option<&Object> {
     let schema = graph.inputs.schema()?;
     if OPEN.iter().any(|key| schema.get(key).is_some()) {
@@ -81,7 +81,7 @@ fn check_reads<'d>(reader: &mut Reader<'d>, at: &At<'d>, reads: &[Read], declare
     }
 }
 
-/// `name` of `inputs.name…` and `state.inputs.name…`.
+/// Returns `name` of `inputs.name…` and `state.inputs.name…`.
 fn input(path: &str) -> Option<&str> {
     let mut segments = segments(path);
     match (segments.next()?, segments.next()?) {

@@ -1,4 +1,4 @@
-//! The items a graph names, each where it is named.
+//! The items that a graph names, at each of their uses.
 
 use super::actor::Actor;
 use super::graph::Graph;
@@ -9,7 +9,7 @@ use crate::capability::Primary;
 use crate::id::ItemRef;
 use crate::model::Object;
 
-/// Hands each item that is named without a template to `look_up`, and warns of what it says.
+/// Calls `look_up` for each item that is named without a template, and reports its remarks as warnings.
 pub(super) fn check(
     reader: &mut Reader<'_>,
     graph: &Graph,
@@ -20,14 +20,14 @@ pub(super) fn check(
     });
 }
 
-/// `at` is the place of the action.
+/// `at` is the position of the action.
 fn check_use<'d>(
     reader: &mut Reader<'d>,
     at: &At<'d>,
     action: &Action,
     look_up: &dyn Fn(&ItemRef, &Object) -> Vec<Remark>,
 ) {
-    // What is fetched need not be fit to run.
+    // An item that is only fetched need not be fit to run.
     let runs = action.primary == Primary::Execute;
     let (Some(item), Some(params), true) = (action.named(), action.params.as_object(), runs) else {
         return;
@@ -52,7 +52,7 @@ fn check_use<'d>(
     }
 }
 
-/// Warns of each node that wants a result from the cache and starts a run, as `is_run` says: that is never answered so.
+/// Warns of each node that requests a cached result and starts a run (`is_run`): its results are never cached.
 pub(super) fn check_caching(
     reader: &mut Reader<'_>,
     graph: &Graph,

@@ -1,4 +1,4 @@
-//! The closer look at a graph file, for those who write it.
+//! The thorough check of a graph file, for its authors.
 
 use serde_json::{Value, json};
 
@@ -14,14 +14,14 @@ use crate::id::ItemRef;
 use crate::model::Object;
 use crate::yaml;
 
-/// What a closer look at a graph file found, each list in the order of the text.
+/// The findings of the thorough check of a graph file, each list in the order of the text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Validation {
-    /// What keeps the graph from running as it stands.
+    /// Findings that keep the graph from running.
     pub errors: Vec<Finding>,
-    /// What somebody should look at.
+    /// Findings that its author should look at.
     pub warnings: Vec<Finding>,
-    /// How many nodes the file has, broken ones included.
+    /// Number of nodes in the file, broken ones included.
     pub node_count: usize,
 }
 
@@ -50,7 +50,7 @@ impl Validation {
 }
 
 impl Validation {
-    /// Adds a finding about the file as a whole, which stands before all others.
+    /// Adds a finding about the file as a whole, ahead of all others.
     pub fn put_first(&mut self, severity: Severity, code: &'static str, message: String) {
         let finding = Finding {
             code,
@@ -66,7 +66,7 @@ impl Validation {
         }
     }
 
-    /// Adds errors and warnings that somebody else found in the same text, in its order.
+    /// Adds errors and warnings from another source about the same text, in the order of the text.
     pub fn add(&mut self, findings: Vec<Finding>) {
         for finding in findings {
             match finding.severity {
@@ -79,34 +79,34 @@ impl Validation {
         }
     }
 
-    /// Whether the graph can run.
+    /// True if the graph can run.
     pub fn is_sound(&self) -> bool {
         self.errors.is_empty()
     }
 }
 
-/// Checks a graph file without running it: all that [`parse`](super::parse) finds, missing `permissions` (an error
-/// here, for they are the author's to declare), actions they do not cover, and what only a look at the whole tells: state
-/// nobody reads, inputs that the schema does not declare, conditions that types decide, an end that is out of reach. What only
-/// the items around it can tell, [`validate_among`] tells.
+/// Checks a graph file without running it. It finds all that [`parse`](super::parse) finds; missing `permissions`,
+/// which only the author can declare (an error here); and actions that they do not cover. It also checks the graph as a
+/// whole: state that no one reads, inputs that the schema does not declare, conditions that types decide, an end that
+/// is out of reach. For checks that need other items see [`validate_among`].
 pub fn validate(text: &str) -> Validation {
     validate_among(text, &Around::default())
 }
 
-/// What a closer look at a file may ask of those who know what is around it.
+/// Information about the surroundings of a file that the thorough check may use.
 #[expect(missing_debug_implementations, reason = "questions cannot be shown")]
 pub struct Around<'a> {
-    /// What the author should know of an item the graph names, with the parameters it gives it. These have their templates; an item
-    /// that a template names is not looked up.
+    /// Returns remarks about an item that the graph names, given its parameters with their templates. An item that a
+    /// template names is not looked up.
     pub look_up: &'a dyn Fn(&ItemRef, &Object) -> Vec<Remark>,
-    /// Whether an item starts a run.
+    /// Returns true if an item starts a run.
     pub is_run: &'a dyn Fn(&ItemRef) -> bool,
-    /// Whether it takes too long by now: then the look ends with the error `too_complex`.
+    /// Returns true if the check has taken too long: then it ends with the error `too_complex`.
     pub is_late: &'a dyn Fn() -> bool,
 }
 
 impl Default for Around<'_> {
-    /// Nothing is around it, and there is time.
+    /// No items are known, and there is no time limit.
     fn default() -> Self {
         Self {
             look_up: &|_, _| Vec::new(),
@@ -116,7 +116,7 @@ impl Default for Around<'_> {
     }
 }
 
-/// As [`validate`], among other items.
+/// Like [`validate`], with information about other items.
 pub fn validate_among(text: &str, around: &Around<'_>) -> Validation {
     let document = match yaml::parse(text) {
         Ok(document) => document,

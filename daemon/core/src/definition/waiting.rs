@@ -1,4 +1,4 @@
-//! Nodes that carry nothing out: `fail`, `wait` and `approval`; and the branches of a `parallel` node.
+//! Nodes without an action: `fail`, `wait` and `approval`; and the branches of a `parallel` node.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::id::Name;
 /// The longest wait: a year.
 const LONGEST: Duration = Duration::from_hours(366 * 24);
 
-/// What a duration looks like.
+/// The form of a duration, for error messages.
 const DURATION: &str = "a number of seconds, or a text like 90s, 15m or 1h30m";
 
-/// The duration that `value` says: seconds, or a text like `1h30m`. The text says what is wrong.
+/// Reads a duration: seconds, or a text like `1h30m`. The error text describes the problem.
 pub fn duration(value: &Value) -> Result<Duration, String> {
     let refused = || format!("must be {DURATION}, up to a year, not `{}`", brief(value));
     let read = match value {
@@ -36,7 +36,7 @@ pub fn duration(value: &Value) -> Result<Duration, String> {
         .ok_or_else(refused)
 }
 
-/// The time that `value` says, as RFC 3339. The text says what is wrong.
+/// Reads a time in RFC 3339. The error text describes the problem.
 pub fn time(value: &Value) -> Result<Timestamp, String> {
     let read = value
         .as_str()
@@ -50,7 +50,7 @@ pub fn time(value: &Value) -> Result<Timestamp, String> {
 }
 
 impl<'d> Reader<'d> {
-    /// Reads what only a node that fails has.
+    /// Reads the keys of a node that fails.
     pub(super) fn fail(&mut self, at: &At<'d>) -> Option<Fail> {
         let message = self.message(at, "it says why the run fails");
         let output = at.given("output");
@@ -80,7 +80,7 @@ impl<'d> Reader<'d> {
         })
     }
 
-    /// The template of a text that people read.
+    /// Reads the template of a text for people.
     fn message(&mut self, node: &At<'d>, why: &str) -> Option<Value> {
         let _text = self.required_text(node, "message", why)?;
         let at = node.child("message")?;
@@ -88,7 +88,7 @@ impl<'d> Reader<'d> {
         Some(at.value.clone())
     }
 
-    /// Reads what only a node that waits has.
+    /// Reads the keys of a node that waits.
     pub(super) fn pause(&mut self, node: &At<'d>) -> Option<Pause> {
         match (node.given("for"), node.given("until")) {
             (Some(at), None) => {
@@ -112,7 +112,7 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// Checks a template, and what it says if it says it now.
+    /// Checks a template, and its value if it is a literal.
     fn told<T>(&mut self, at: &At<'d>, read: impl Fn(&Value) -> Result<T, String>) {
         self.template(at);
         if self.is_literal(at.value)
@@ -122,7 +122,7 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// Reads what only a node that asks has.
+    /// Reads the keys of an approval node.
     pub(super) fn ask(&mut self, node: &At<'d>) -> Option<ApprovalRequest> {
         let message = self.message(node, "it says what is to be approved");
         let schema = node.given("schema");
@@ -142,7 +142,7 @@ impl<'d> Reader<'d> {
         })
     }
 
-    /// Reads what only a parallel node has.
+    /// Reads the keys of a parallel node.
     pub(super) fn parallel(&mut self, node: &At<'d>) -> Option<Parallel> {
         let modes = &[
             ("fail", OnItemError::Fail),

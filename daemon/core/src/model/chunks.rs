@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Entries of a chunk, and chunks of a block: a change of one entry of a shared list copies the entries of its chunk, and one pointer for
-/// each other chunk of its block and for each other block.
+/// Entries of a chunk, and chunks of a block. A change of one entry of a shared list copies the entries of its chunk,
+/// one pointer for each other chunk of its block, and one for each other block.
 const CHUNK: usize = 64;
 const BLOCK: usize = CHUNK * CHUNK;
 

@@ -269,9 +269,9 @@ impl Run {
         items.map_or_else(|| attempt_name(node, slot), |items| items.name(node, slot))
     }
 
-    /// Returns the attempts at its position, or at its end, whose outcome this record does not know: at-most-once ones
-    /// that are in flight without a verdict or failed after they had started, and those that child runs carried out
-    /// without success.
+    /// Returns the attempts at its position, or at its end, whose outcome this record does not know. These are
+    /// at-most-once ones that are in flight without a verdict or failed after they had started, and those that child
+    /// runs carried out without success.
     pub fn unknown(&self) -> Vec<Unknown> {
         let unknown = if self.is_repairable() {
             graph::GraphState::unknown_of_repairs

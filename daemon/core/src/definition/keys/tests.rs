@@ -9,7 +9,7 @@ use crate::yaml;
 
 static SCHEMA: LazyLock<Schema> = LazyLock::new(|| Schema::new(&schema()).unwrap());
 
-/// Asserts that a graph file that can be read is one by the schema, too.
+/// Asserts that a graph file that can be read is valid by the schema, too.
 #[track_caller]
 pub(in crate::definition) fn assert_fits(text: &str) {
     let file = yaml::parse(text).unwrap().value;

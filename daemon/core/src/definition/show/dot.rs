@@ -70,7 +70,7 @@ fn label(node: &Node, state: Option<NodeState>) -> String {
     lines.join("\\n")
 }
 
-/// Text between quotes: no escape sequences, no entities.
+/// Escapes text between quotes: no escape sequences, no entities.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

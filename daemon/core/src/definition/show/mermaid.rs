@@ -34,7 +34,7 @@ pub(super) fn render(graph: &Graph, overlay: &BTreeMap<String, NodeState>) -> St
     out
 }
 
-/// The classes of the nodes a run has been at.
+/// Writes the classes of the visited nodes.
 fn classes(graph: &Graph, overlay: &BTreeMap<String, NodeState>, out: &mut String) {
     let mut members: BTreeMap<NodeStatus, Vec<String>> = BTreeMap::new();
     for (index, node) in graph.nodes.iter().enumerate() {
@@ -80,8 +80,8 @@ fn label(node: &Node, state: Option<NodeState>) -> String {
     label
 }
 
-/// Text between quotes. Whatever is not plainly a letter, a digit or harmless is written by its number, so that
-/// nothing opens a tag, a Markdown text, a comment or another node.
+/// Escapes text between quotes. Every character except letters, digits and harmless signs is written by its number, so
+/// that no text opens a tag, a Markdown text, a comment or another node.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,10 +1,10 @@
-//! What only a closer look finds.
+//! Findings of the thorough check only.
 
 use super::*;
 use crate::id::ItemRef;
 use crate::model::Object;
 
-/// Asserts that the closer look finds exactly one thing of that code, and where.
+/// Asserts that the thorough check has exactly one finding of that code, at that line and column.
 #[track_caller]
 fn finds(text: &str, code: &str, place: (usize, usize), part: &str) {
     let seen = validate(text);
@@ -34,7 +34,7 @@ const SCHEMA: &str = "config_schema: {type: object, properties: {flag: {type: bo
                       s: {type: [string, 'null']}, mood: {enum: [calm, loud]}, list: {type: array}, \
                       o: {type: object, properties: {k: {type: string}}}}}\nconfig:\n";
 
-/// Nodes below a schema of inputs; they stand from line 10 on.
+/// Nodes after a schema of inputs; they begin on line 10.
 fn with_inputs(nodes: &str) -> String {
     with_nodes(nodes).replacen("config:\n", SCHEMA, 1)
 }
@@ -172,7 +172,7 @@ fn inputs_are_checked_only_against_a_schema_that_names_all() {
     }
 }
 
-/// A condition and what is said of it; nothing if it can go either way.
+/// A condition and the finding about it; none if it can be true or false.
 const CONDITIONS: &[(&str, Option<&str>)] = &[
     (
         "{path: inputs.flag, op: gt, value: 3}",
@@ -381,7 +381,7 @@ fn broken_nodes_are_counted_too() {
     }
 }
 
-/// A graph of so many nodes, each of which reads, assigns and branches.
+/// A graph of `count` nodes, each of which reads, assigns and branches.
 fn chain(count: usize, target: &dyn Fn(usize) -> String) -> String {
     let node = |at| {
         format!(
@@ -398,7 +398,7 @@ fn chain(count: usize, target: &dyn Fn(usize) -> String) -> String {
 fn the_work_for_a_file_grows_with_its_length_only() {
     let sound = chain(1000, &|at| format!("n{}", (at + 1) % 1000));
     finds_nothing(&sound);
-    // Each of these names would be looked up among all others if nothing bounded that.
+    // Without a bound, each of these names would be looked up among all others.
     let broken = validate(&chain(1000, &|at| format!("m{at}")));
     assert_eq!(broken.errors.len(), 1000);
     let hints = broken
@@ -408,7 +408,7 @@ fn the_work_for_a_file_grows_with_its_length_only() {
     assert!((1..=32).contains(&hints.count()));
 }
 
-/// A graph whose one hook, at line 9, stands at `event` and reads `name`.
+/// A graph with one hook, on line 9, at `event`; it reads `name`.
 fn hook_reading(event: &str, name: &str) -> String {
     with_nodes("a: {type: return}").replace(
         "  start: a",

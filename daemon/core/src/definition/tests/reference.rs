@@ -1,4 +1,4 @@
-//! What the reference says of graph files is what is read.
+//! The reference pages describe exactly the graph files that are accepted.
 
 use rye_pages::Table;
 

@@ -1,8 +1,8 @@
-//! Names and keys of results that are not there are errors, wherever they are read.
+//! Names and keys of results that do not exist are errors at every place.
 
 use super::*;
 
-/// Nodes that read a name, the place and a part of the error.
+/// Nodes that read a name, the line and column and a part of the error.
 const UNKNOWN_NAMES: &[(&str, (usize, usize), &str)] = &[
     (
         "a: {action: {item_id: rye/bash, params: {command: 'for f in one two; do rm -rf \"build/${f}\"; done'}}}",
@@ -113,7 +113,7 @@ fn shell_text_is_no_expression() {
         let seen = validate(&with_nodes(nodes));
         assert_eq!((seen.errors, seen.warnings), (vec![], vec![]), "{nodes}");
     }
-    // A value that is pasted behind a dollar is warned of as any other.
+    // A pasted value after a dollar sign is reported like any other.
     let pasted =
         with_nodes("a: {action: {item_id: rye/bash, params: {command: \"echo $${inputs.x}\"}}}");
     expect(
@@ -136,7 +136,7 @@ fn configured_hook_with_unknown_name_is_refused() {
     Hook::from_value(&hook, "h").unwrap();
 }
 
-/// Nodes that read a key which their result never has, the place and a part of the error.
+/// Nodes that read a key which their result never has, the line and column and a part of the error.
 const UNKNOWN_RESULTS: &[(&str, (usize, usize), &str)] = &[
     (
         "a: {type: parallel, branches: {lint: {item_id: x}}, assign: {f: \"${result.lnt.stdout}\"}}",

@@ -475,9 +475,9 @@ impl GraphState {
             .collect()
     }
 
-    /// Returns the state that a run takes over to repair a run which ended in this state, the first node to repair, and
-    /// the node with which the repair ends: the last node of this run. Failed visits are taken again, under the same
-    /// keys. `None` if nothing failed.
+    /// Returns what a repair of a run that ended in this state needs: the state to take over, the first node to repair,
+    /// and its last node, which is the last node of this run. Failed visits are taken again, under the same keys.
+    /// `None` if nothing failed.
     pub fn repairs(&self) -> Option<(Self, &Unrepaired, Option<Name>)> {
         let first = self.unrepaired.first()?;
         let (mut state, _) = self.inherited();
