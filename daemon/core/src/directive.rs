@@ -1,22 +1,23 @@
 //! Directive files: a prompt with a contract, run by a model as a thread.
 //!
-//! **Owns** the shape of a directive file (its closed lists of elements and attributes, older spellings included), every check
-//! that needs no other file, the laying of a directive over those it extends, and the text that its prompt comes to.
-//! **Never** reads a file: parents and knowledge are handed in by a caller that verified them. Nothing in here decides whether a
-//! thread may do what its directive asks for.
+//! **Owns** the shape of a directive file: its closed lists of elements and attributes, older spellings included. It
+//! makes every check that needs no other file, merges a directive with those it extends, and composes the text of its
+//! prompt.
+//! **Never** reads a file: a caller that verified them passes parents and knowledge in. Nothing in here decides if a
+//! thread may do what its directive requests.
 //!
 //! ```text
 //! text ──parse──► Directive ──Lineage (verified parents)──► Effective ──compose (inputs, knowledge)──► Prompt
 //! ```
 //!
-//! An [`Effective`] is data: it is stored with the run that was made of it, so that an edit never changes a thread that has begun,
-//! and no text is parsed a second time.
+//! An [`Effective`] is data. It is stored with its run, so that an edit never changes a thread that has begun, and no
+//! text is parsed a second time.
 //!
-//! **Values are data.** Inputs and variables of the environment are put into the prompt in one pass; what they bring along is
-//! never read as a placeholder.
-//! **Failure.** All findings of a file are returned together, in the order of the text, each with line and column. One error is
-//! enough to keep a directive from running. What this release does not carry out yet is an error (`not_supported`), so that no
-//! limit or condition of an author is silently passed over.
+//! **Values are data.** Inputs and environment variables are put into the prompt in one pass; their text is never read
+//! as a placeholder.
+//! **Failure.** All findings of a file are returned together, in the order of the text, each with line and column. One
+//! error is enough to keep a directive from running. An element that this release does not support yet is an error
+//! (`not_supported`), so that no limit or condition of an author is silently ignored.
 
 mod contract;
 mod extends;
@@ -48,99 +49,92 @@ use source::Source;
 /// Largest directive file, in bytes.
 pub const MOST_BYTES: usize = 1 << 20;
 
-/// Most inputs named in one refusal.
+/// Limit of the inputs named in one refusal.
 const MOST_PROBLEMS: usize = 20;
 
-/// What prompts a thread that continues in a fresh conversation, if its directive does not say.
+/// The directive that prompts a thread which continues in a fresh conversation, if its own directive names none.
 pub const DEFAULT_CONTINUATION: &str = "rye/agent/continuation";
 
-/// A directive file, parsed.
+/// A parsed directive file.
 ///
-/// It is stored in the record of each thread: what is absent takes no room there.
+/// It is stored in the record of each thread: absent fields take no space there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Directive {
     /// `name`, which is the stem of the file.
     pub name: String,
-    /// `version`.
     pub version: String,
-    /// The directive it extends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extends: Option<ItemRef>,
-    /// What it is for.
     pub description: String,
-    /// Who wrote it.
     pub author: String,
     /// `category`, which is the folder of the file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub category: String,
-    /// Words to find it by.
+    /// Search terms.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// The model it asks for.
     #[serde(default)]
     pub model: Wish,
-    /// How much it may use.
     #[serde(default)]
     pub limits: DirectiveLimits,
-    /// What it may do; `None` if the file does not say.
+    /// `None` if the file declares none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permissions: Option<Permissions>,
-    /// Risks that its author knows of.
+    /// Risks that its author accepts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub acknowledged: Vec<Acknowledged>,
-    /// Knowledge that goes along.
+    /// Knowledge added to the prompt.
     #[serde(default)]
     pub context: Context,
-    /// How its tool calls are made.
     #[serde(default)]
     pub tools: ToolUse,
-    /// What prompts the thread when it continues in a fresh conversation, if it says.
+    /// The directive that prompts the thread when it continues in a fresh conversation, if it names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<ItemRef>,
-    /// JSON Schema of its inputs; `None` if it declares none, and then takes any.
+    /// JSON Schema of its inputs; `None` if it declares none, and then accepts any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<Value>,
-    /// What it returns, in the order of the file.
+    /// Its outputs, in the order of the file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<Output>,
-    /// The element `actions` as it is written.
+    /// The element `actions` as written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actions: Option<String>,
-    /// What is behind the fence: the prompt.
+    /// The text after the fence: the prompt.
     pub body: String,
 }
 
-/// The model that a directive asks for.
+/// The model that a directive requests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Wish {
-    /// A model by its id or alias.
+    /// Id or alias of a model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// A tier, if no model.
+    /// A tier, if no model is named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
-    /// The provider it should come from.
+    /// The preferred provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// How much the model should think.
+    /// Reasoning effort.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
-    /// Most tokens of one answer.
+    /// Limit of the tokens of one answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output: Option<u32>,
-    /// How far answers may stray.
+    /// Sampling temperature.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// The model to take if the first cannot be used at the start.
+    /// The model to use if the first is unavailable at the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
-    /// `parallel="false"`: one call a message is asked for.
+    /// `parallel="false"`: the model is requested to make one call a message.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub one_call: bool,
 }
 
-/// How much a thread may use, as its directive says; what is absent is not limited here.
+/// Limits of a thread from its directive; an absent one sets no limit here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DirectiveLimits {
@@ -150,7 +144,7 @@ pub struct DirectiveLimits {
     /// Tokens of its chain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    /// Money, with all below it.
+    /// Spending, with all runs below it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spend: Option<Usd>,
     /// Child runs.
@@ -165,44 +159,41 @@ pub struct DirectiveLimits {
 }
 
 impl DirectiveLimits {
-    /// Active time, as a duration.
     pub fn duration(&self) -> Option<Duration> {
         self.duration_ms.map(Duration::from_millis)
     }
 }
 
-/// What a directive may do.
+/// The permissions of a directive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Permissions {
-    /// Patterns of capabilities, normalised; none denies everything.
+    /// Patterns of capabilities, normalised; an empty list denies everything.
     pub patterns: Vec<String>,
-    /// What a second execution would mean, for the patterns that say so.
+    /// The meaning of a second execution, for the patterns that declare one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<(String, Effect)>,
-    /// The element as it is written, for the model.
+    /// The element as written, for the model.
     pub written: String,
 }
 
-/// A risk its author knows of.
+/// A risk that its author accepts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acknowledged {
-    /// The risk class.
     pub risk: String,
-    /// Why it is taken.
     pub reason: String,
 }
 
-/// Knowledge that goes along with a prompt.
+/// Knowledge added to a prompt.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Context {
     /// Items of the system prompt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub system: Vec<ItemId>,
-    /// Items ahead of the prompt.
+    /// Items before the prompt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<ItemId>,
-    /// Items behind the prompt.
+    /// Items after the prompt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<ItemId>,
     /// Items, and hooks, that are left out.
@@ -211,7 +202,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// The knowledge of one of the lists that goes along: what is not left out.
+    /// Returns the items of one of the lists, without suppressed ones.
     pub fn kept<'a>(&'a self, list: &'a [ItemId]) -> impl Iterator<Item = ItemRef> + 'a {
         let is_left_out = |id: &ItemId| self.suppress.iter().any(|out| out == id.as_str());
         let kept = list.iter().filter(move |id| !is_left_out(id));
@@ -222,32 +213,31 @@ impl Context {
     }
 }
 
-/// How tool calls are made, where the directive decides over the provider.
+/// Tool call settings of a directive, which override those of the provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ToolUse {
-    /// When a call starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<CallStart>,
-    /// Most calls at once.
+    /// Limit of concurrent calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_parallel: Option<u32>,
 }
 
-/// When a tool call starts.
+/// The time at which a tool call starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallStart {
-    /// As soon as it is complete, while the message continues.
+    /// Once it is complete, while the message continues.
     #[default]
     Streaming,
-    /// When its message is complete.
+    /// Once its message is complete.
     Message,
 }
 
 impl Directive {
-    /// The inputs of a thread: those given, with defaults, checked. A failure has the code `input_validation_failed` and names
-    /// each input.
+    /// Returns the inputs of a thread: the given ones with defaults, checked. A failure has the code
+    /// `input_validation_failed` and names each input.
     pub fn resolve_inputs(&self, given: Object) -> Result<Object, Failure> {
         let Some(schema) = &self.inputs else {
             return Ok(given);
@@ -273,7 +263,7 @@ impl Directive {
         inputs.resolve(given).map(|(inputs, _)| inputs)
     }
 
-    /// The directive that prompts a thread which continues in a fresh conversation.
+    /// Returns the directive that prompts a thread which continues in a fresh conversation.
     pub fn continuation(&self) -> ItemRef {
         self.continuation.clone().unwrap_or_else(|| ItemRef {
             kind: ItemKind::Directive,
@@ -282,12 +272,13 @@ impl Directive {
     }
 }
 
-/// Reads the directive file of `id`, in which line ends are `\n`: the directive with its warnings, or all errors and warnings.
+/// Reads the directive file of `id`, in which line ends are `\n`: the directive with its warnings, or all errors and
+/// warnings.
 pub fn parse(text: &str, id: &ItemId) -> Result<(Directive, Vec<Finding>), Vec<Finding>> {
     parse_until(text, id, &|| false)
 }
 
-/// As [`parse`]; when `is_late` says so it ends with the error `too_complex`.
+/// Like [`parse`], but ends with the error `too_complex` when `is_late` returns true.
 pub fn parse_until(
     text: &str,
     id: &ItemId,

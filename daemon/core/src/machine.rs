@@ -1,16 +1,17 @@
-//! Machines: what decides what a run does next, by its kind.
+//! Machines: each decides the next step of a run, by its kind.
 //!
-//! **Owns** the language between a driver and a machine: the [`Call`] that is to be carried out, what it came to
-//! ([`CallOutcome`]), and the [`Move`]s. A machine holds the record, which it advances by the very events it hands out, and what it
-//! knows of the attempts in flight. **Never** acts, waits or reads a clock: the driver commits the events, carries out each call
-//! and reports its outcome.
+//! **Owns** the language between a driver and a machine: the [`Call`] to carry out, its outcome ([`CallOutcome`]), and
+//! the [`Move`]s. A machine holds the record, which it advances by the very events it emits, and its knowledge of the
+//! attempts in flight. **Never** acts, waits or reads a clock: the driver commits the events, carries out each call and
+//! reports its outcome.
 //!
-//! **Order.** After [`Move::Call`] the driver calls [`Machine::looked_up`] and [`Machine::start`], or [`Machine::conclude`] for a call that needs no effect,
-//! before it asks for the next move. Events of one call of a method belong into one commit.
+//! **Order.** After [`Move::Call`] the driver calls [`Machine::looked_up`] and [`Machine::start`], or
+//! [`Machine::conclude`] for a call that needs no effect, before it requests the next move. Events of one call of a
+//! method belong into one commit.
 //!
-//! **Copies.** The driver plans on a copy of the machine, which takes the place of the original when the plan is committed; a plan that
-//! is refused has never been. So a copy has to be cheap. After each commit the machine gets the record that it led to
-//! ([`Machine::rebase`]): with the times on record, and with what others have committed meanwhile.
+//! **Copies.** The driver plans on a copy of the machine, which replaces the original when the plan is committed; a
+//! refused plan leaves no trace. So a copy must be cheap. After each commit the machine gets the resulting record
+//! ([`Machine::rebase`]), with the recorded times and with the events that others have committed meanwhile.
 
 mod params;
 
@@ -33,49 +34,49 @@ use crate::state::RefusalReason;
 
 pub use self::params::{Params, wrong};
 
-/// A pure machine that decides what a run of some kind does next.
+/// A pure machine that decides the next step of runs of one kind.
 pub trait Machine: Clone + Send + Sync + 'static {
-    /// What an attempt in flight reports before it ends; [`std::convert::Infallible`] where nothing does.
+    /// Report of an attempt in flight before it ends; [`std::convert::Infallible`] if there is none.
     type Signal: Send + 'static;
 
-    /// What it has to find out before its next move; asking has no effect. [`std::convert::Infallible`] where it asks nothing.
+    /// Query that it needs answered before its next move; a query has no effect. [`std::convert::Infallible`] if there
+    /// is none.
     type Query: Send + Sync + 'static;
 
-    /// What it is answered.
     type Answer: Send + 'static;
 
-    /// The record as this machine sees it.
+    /// Returns the record as this machine sees it.
     fn run(&self) -> &Arc<Run>;
 
-    /// Takes in the record as it was committed. It holds every event that this machine has handed out; what is in flight stays
-    /// in flight.
+    /// Replaces the record by the committed one. That one holds every event that this machine has emitted; calls in
+    /// flight stay in flight.
     fn rebase(&mut self, run: Arc<Run>);
 
-    /// Suspends the run before its next attempt; what is in flight may end. Nothing happens to a kind that is never suspended.
+    /// Suspends the run before its next attempt; calls in flight may end. It has no effect for a kind that is never
+    /// suspended.
     fn hold(&mut self, _why: Suspension) {}
 
-    /// What is left of the run's time, if it is limited.
+    /// Returns the remaining time of the run, if it is limited.
     fn time_left(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether asking for the next move, or taking in what a call came to, may take longer than a worker of the runtime should be held
-    /// up.
+    /// True if the next move, or the handling of this outcome, may block longer than a runtime worker should be
+    /// occupied.
     fn is_heavy(&self, _taken_in: Option<&CallOutcome>) -> bool {
         false
     }
 
-    /// The next move.
     fn next(&mut self, now: Tick) -> Move<Self::Query>;
 
-    /// Takes in what was found out about a call that it offered: what a second execution would mean. `false` if the call cannot start
-    /// here after all; it is offered again when it can.
+    /// Records the lookup of a call that it emitted: the meaning of a second execution. Returns `false` if the call
+    /// cannot start here after all; it is emitted again when it can.
     fn looked_up(&mut self, _call: &Call) -> bool {
         true
     }
 
-    /// Announces a call that is about to be carried out by the run `child`, or by no run, with what it does and runs on. The events are
-    /// to be durable before it is.
+    /// Announces a call that is about to be carried out by the run `child`, or by no run, with its hashes. The events
+    /// must be durable before it starts.
     fn start(
         &mut self,
         now: Tick,
@@ -84,26 +85,26 @@ pub trait Machine: Clone + Send + Sync + 'static {
         hashes: InputHashes,
     ) -> Vec<Event>;
 
-    /// Takes in what a call came to. The events belong into one commit with what follows.
+    /// Records the outcome of a call. The events belong into one commit with the events that follow.
     fn conclude(&mut self, now: Tick, slot: Slot, outcome: &CallOutcome) -> Vec<Event>;
 
-    /// Takes in what the attempt `slot` reports before it ends.
+    /// Records a report of the attempt `slot` before it ends.
     fn heard(&mut self, now: Tick, slot: Slot, signal: Self::Signal) -> Vec<Event>;
 
-    /// Takes in the answer to what it asked last. The events are committed before it is asked for its next move.
+    /// Records the answer to its last query. The events are committed before its next move is requested.
     fn answered(&mut self, now: Tick, answer: Self::Answer) -> Vec<Event>;
 
-    /// The run that was to carry out `call` could not be created, or what it may cost could not be held, so nothing of its start
-    /// has happened. What else is in flight continues. A machine that does nothing about it offers the call again.
+    /// The run for `call` could not be created, or its highest cost could not be held, so nothing of its start has
+    /// happened. Other calls in flight continue. A machine that does not react emits the call again.
     fn refused(&mut self, _now: Tick, _call: &Call, _why: &RefusalReason) -> Vec<Event> {
         Vec::new()
     }
 
-    /// A call was stopped because the run is to stop: it leaves no trace, as if it were still in flight. A hook of the end
-    /// is not asked again.
+    /// A call was stopped because the run is to stop. It leaves no trace, as if it were still in flight. A hook of the
+    /// end is not called again.
     fn abandon(&mut self, slot: Slot);
 
-    /// The child run that carries out the attempt is suspended, so the attempt is.
+    /// Suspends the attempt, because the child run that carries it out is suspended.
     fn suspend_for(&mut self, slot: Slot, child: RunId) {
         unreachable!(
             "the child run {child} carries out {slot:?}, and no call of this kind has one"
@@ -111,78 +112,69 @@ pub trait Machine: Clone + Send + Sync + 'static {
     }
 }
 
-/// An action to carry out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// Which attempt of the step it is.
     pub slot: Slot,
-    /// Number of the step.
     pub step: u32,
     /// The node; empty for hooks that belong to no node.
     pub node: String,
-    /// How often the node was entered before.
+    /// Number of earlier visits of the node.
     pub visit: u32,
-    /// Try, from 1.
+    /// Number of the try, from 1.
     pub attempt: u32,
     /// `_now` of the step.
     pub now: Timestamp,
-    /// What is done.
     pub primary: Primary,
-    /// To what.
     pub item: ItemRef,
-    /// With which parameters; keys whose value is null are gone.
+    /// The parameters, without keys whose value is null.
     pub params: Object,
-    /// The same over crashes and repeats of this attempt.
+    /// Idempotency key, which crashes and repeats of this attempt do not change.
     pub key: String,
-    /// What running it a second time would mean.
     pub effect: Effect,
-    /// Whether what its item says of itself counts, once it is looked up: nobody has said so, or not as strictly as that may.
+    /// True if the lookup decides the effect: it is not declared, or less strictly than the item may declare it.
     pub undeclared: bool,
-    /// How a model reads its result, once it is looked up.
+    /// The text form of its result, once it is looked up.
     pub result_text: ResultText,
-    /// Whether a result of the same inputs may stand in for it.
     pub caching: Caching,
-    /// Longest time it may take, if the node says.
+    /// Time limit, if the node sets one.
     pub timeout: Option<Duration>,
-    /// Whose grant it needs.
     pub authority: Authority,
-    /// The child run that carries it out already: attach to it instead of starting anything.
+    /// The child run that carries it out already: the driver attaches to it instead of starting one.
     pub attached: Option<RunId>,
-    /// The child run that carried out an earlier try of it: continue that one, if it can be.
+    /// The child run that carried out an earlier try of it: the driver continues it, if possible.
     pub continues: Option<RunId>,
 }
 
-/// How a model reads the result of a call.
+/// The form in which a model reads the result of a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ResultText {
-    /// Which members of the result are read as text.
     pub form: TextForm,
-    /// Most bytes of the text that are sent whole, if the tool says so.
+    /// Limit of the bytes of the text that are sent whole, if the tool sets one.
     pub limit: Option<u32>,
 }
 
-/// The members of a result that are read as text. A result that has another shape is read as JSON.
+/// The members of a result that are read as text. A result of another shape is read as JSON.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TextForm {
-    /// None: it is read as JSON, unless it is a text itself.
+    /// No members: it is read as JSON, unless it is a text itself.
     #[default]
     Data,
-    /// `stdout`, `stderr` and `exit_code`, as `rye/bash` has them.
+    /// `stdout`, `stderr` and `exit_code` of `rye/bash`.
     Shell,
-    /// `stdout`, `stderr` and `return_code`, as any other process has them that prints no JSON.
+    /// `stdout`, `stderr` and `return_code` of any other process that prints no JSON.
     Process,
-    /// The lines in `output`, as `rye/file-system/read` has them, numbered as by `cat -n`.
+    /// The lines in `output` of `rye/file-system/read`, numbered as by `cat -n`.
     Lines,
-    /// `output`, as the other tools below `rye/file-system` have it.
+    /// `output` of the other tools below `rye/file-system`.
     Output,
     /// The item, or the hits, of `rye/core/fetch`.
     Items,
-    /// The blocks in `content`, as tools of the Model Context Protocol have them.
+    /// The blocks in `content` of tools of the Model Context Protocol.
     Blocks,
 }
 
 impl Call {
-    /// The event by which it starts as the one action of its step, carried out by the run `child` or by no run.
+    /// Returns the event by which it starts as the one action of its step, carried out by the run `child` or by no run.
     pub(crate) fn step_started(&self, child: Option<RunId>, hashes: InputHashes) -> StepStarted {
         StepStarted {
             step: self.step,
@@ -201,7 +193,8 @@ impl Call {
         }
     }
 
-    /// The first try of an action on `item`, in the first step: not at most once, not cached, with the authority of the run.
+    /// Makes the first try of an action on `item`, in the first step: not at most once, not cached, with the authority
+    /// of the run.
     pub fn new(slot: Slot, item: ItemRef, params: Object, now: Timestamp) -> Self {
         Self {
             slot,
@@ -226,29 +219,27 @@ impl Call {
     }
 }
 
-/// What an action came to: the one type for it from the door to effects to the machine.
+/// The outcome of an action: the one type for it from the effects to the machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallOutcome {
-    /// What it gave back.
     pub result: Arc<Value>,
-    /// Why it failed, if it did.
     pub failure: Option<Failure>,
-    /// How sure it is that this was the whole effect.
+    /// Certainty that this was the whole effect.
     pub certainty: Certainty,
-    /// Whether the result is that of an earlier run.
+    /// True if the result is that of an earlier run.
     pub cached: bool,
     /// Hash over graph, node, action, chain and configuration: the key of its result.
     pub node_input_hash: Option<String>,
-    /// What is charged for the memory of its result, until that is on record.
+    /// The memory charge of its result, until it is recorded.
     pub charge: Held,
 }
 
-/// A charge that comes with a value and says nothing about it: two values are equal whatever is charged for them.
+/// A charge that accompanies a value and is not part of it: two values are equal whatever is charged for them.
 #[derive(Debug, Clone, Default)]
 pub struct Held(Option<Arc<Charge>>);
 
 impl Held {
-    /// Whether anything is charged.
+    /// True if anything is charged.
     pub const fn is_open(&self) -> bool {
         self.0.is_some()
     }
@@ -267,7 +258,7 @@ impl PartialEq for Held {
 }
 
 impl CallOutcome {
-    /// It ended by itself, and gave back `result`.
+    /// Makes the outcome of an action that ended by itself with `result`.
     pub fn known(result: impl Into<Arc<Value>>) -> Self {
         Self {
             result: result.into(),
@@ -279,7 +270,7 @@ impl CallOutcome {
         }
     }
 
-    /// It never started, because of `failure`.
+    /// Makes the outcome of an action that never started, because of `failure`.
     pub fn never_started(failure: Failure) -> Self {
         Self {
             failure: Some(failure),
@@ -289,7 +280,8 @@ impl CallOutcome {
     }
 }
 
-/// What a call gave back, as an object to which more can be added: itself, or one that has it as `result`; empty for nothing.
+/// Returns the result of a call as an object that can be extended: itself, or an object with it as `result`; empty for
+/// null.
 pub fn as_object(result: &Value) -> Object {
     match result {
         Value::Object(result) => result.clone(),
@@ -300,40 +292,40 @@ pub fn as_object(result: &Value) -> Object {
     }
 }
 
-/// What is known about the outcome of an attempt that has ended.
+/// The certainty about the outcome of an attempt that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Certainty {
-    /// It never started.
     NeverStarted,
-    /// It ended by itself and said what it came to.
+    /// It ended by itself and reported its outcome.
     Known,
     /// It was ended, or vanished: it may have happened, wholly or in part.
     Unknown,
-    /// The child run that carried it out is over, and left at-most-once attempts of unknown outcome, in it or below it: no
-    /// further try without an answer about those.
+    /// The child run that carried it out is over, and left at-most-once attempts of unknown outcome, in it or below it.
+    /// There is no further try until these are answered.
     UnknownBelow,
 }
 
-/// What the driver is to do.
+/// The next step for the driver. In every move the events are committed first.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Move<Q = Infallible> {
-    /// Write these down and ask again.
+    /// Request the next move again.
     Note(Vec<Event>),
-    /// Write these down, look the call up, and [`Machine::start`] or [`Machine::conclude`] it; then ask again.
+    /// Look the call up, and [`Machine::start`] or [`Machine::conclude`] it; then request the next move.
     Call(Vec<Event>, Box<Call>),
-    /// Write these down, and find this out; then [`Machine::answered`].
+    /// Answer the query by [`Machine::answered`].
     Query(Vec<Event>, Box<Q>),
-    /// Write these down; continue when a call in flight has ended, somebody asks the run to stop, or at that time.
+    /// Continue when a call in flight has ended, a stop is requested, or at that time.
     Wait(Vec<Event>, Option<Uptime>),
-    /// Write these down; the run is suspended.
+    /// The run is suspended.
     Suspended(Vec<Event>),
-    /// Write these down; the run is over.
+    /// The run is over.
     End(Vec<Event>),
 }
 
-/// `RYE_IDEMPOTENCY_KEY`: the same for every try of one visit of a node, of one item of it (by its position, or the name of a branch) or one
-/// hook at it, over crashes and continuations (`daemon/docs/formats.md`). `scope` is the root of the chain of continuations, or the key of the step that
-/// started the run.
+/// Returns `RYE_IDEMPOTENCY_KEY`. It is the same for every try of one visit of a node, of one item of it (by its
+/// position, or the name of a branch) or one hook at it. Crashes and continuations do not change it
+/// (`daemon/docs/formats.md`). `scope` is the root of the chain of continuations, or the key of the step that started
+/// the run.
 pub fn idempotency_key(
     scope: &str,
     node: &str,
@@ -345,7 +337,7 @@ pub fn idempotency_key(
     sha256_hex(text.as_bytes())
 }
 
-/// Events of others, as they reach a machine by its record.
+/// Applies events of others, as they reach a machine by its record.
 #[cfg(test)]
 pub(crate) trait Observe: Machine {
     fn observe(&mut self, at: Timestamp, event: &Event) -> Result<(), crate::model::Illegal> {

@@ -1,7 +1,8 @@
-//! Patterns: which failures a row of the configuration is about, and the pause it names.
+//! Patterns: the failures to which a row of the configuration applies, and the pause it names.
 //!
-//! **Owns** the reading of a row (`id`, `match`, `retry_policy`), and whether it matches: texts compare without regard to case. **Never**
-//! knows what follows from a match, nor where the facts come from. **Failure.** A row that cannot be read says what is wrong with which key.
+//! **Owns** the reading of a row (`id`, `match`, `retry_policy`), and its match; texts compare without regard to case.
+//! **Never** knows the consequence of a match, nor the source of the facts. **Failure.** The error about an unreadable
+//! row names the key and the problem.
 
 use std::time::Duration;
 
@@ -25,12 +26,12 @@ const KEYS: [&str; 6] = [
 /// The condition of a row.
 #[derive(Debug, Clone)]
 pub struct Pattern {
-    /// By which the row is named.
+    /// The name of the row.
     pub id: String,
     condition: Condition,
 }
 
-/// A map of the configuration that has known keys only: a row, or a map in one.
+/// A map of the configuration with a closed list of keys: a row, or a map in one.
 pub(crate) struct Row<'r> {
     map: &'r Object,
     /// The key of the map, as the end of a clause; empty for a row.
@@ -38,12 +39,12 @@ pub(crate) struct Row<'r> {
 }
 
 impl<'r> Row<'r> {
-    /// The row `entry`, with the keys of every row and `more`.
+    /// Opens the row `entry`, with the keys of every row and `more`.
     pub(crate) fn new(entry: &'r Value, more: &[&str]) -> Result<Self, String> {
         Self::closed(entry, "a pattern", KEYS.iter().chain(more).copied())
     }
 
-    /// The map `value`, called `what`, with these keys.
+    /// Opens the map `value`, called `what`, with these keys.
     pub(crate) fn closed<'k>(
         value: &'r Value,
         what: &str,
@@ -58,7 +59,7 @@ impl<'r> Row<'r> {
         }
     }
 
-    /// The retry policy `value`, with these keys.
+    /// Opens the retry policy `value`, with these keys.
     pub(crate) fn of_policy(value: &'r Value, keys: &[&str]) -> Result<Self, String> {
         const OF: &str = " of `retry_policy`";
         match Self::closed(value, "`retry_policy`", keys.iter().copied()) {
@@ -67,7 +68,7 @@ impl<'r> Row<'r> {
         }
     }
 
-    /// A number of seconds above 0.
+    /// Reads a number of seconds above 0.
     fn seconds(&self, key: &str, default: f64) -> Result<f64, String> {
         let seconds = self.read(key, "a number of seconds above 0", |given| {
             let seconds = given.as_f64().filter(|given| *given > 0.0)?;
@@ -120,20 +121,20 @@ impl Pattern {
         })
     }
 
-    /// Whether it matches `facts`, whose texts are `folded`.
+    /// True if it matches `facts`, whose texts must be `folded`.
     pub fn holds(&self, facts: &dyn Scope) -> bool {
-        // What could not be compared does not match, and a person can do nothing about it.
+        // Values that cannot be compared do not match, and a person can do nothing about it.
         let mut notes = Vec::new();
         self.condition.holds(facts, &mut notes)
     }
 }
 
-/// The name with which `path` begins.
+/// Returns the name with which `path` begins.
 fn root(path: &str) -> &str {
     path.split(['.', '[']).next().unwrap_or_default()
 }
 
-/// The condition with its texts in lower case and its regular expressions blind to case.
+/// Returns the condition with its texts in lower case and its regular expressions case-insensitive.
 fn fold(condition: &Value) -> Value {
     let Value::Object(map) = condition else {
         return condition.clone();
@@ -157,7 +158,7 @@ fn fold(condition: &Value) -> Value {
         .collect()
 }
 
-/// `value` in lower case if it is a text; null if there is none.
+/// Returns `value` in lower case if it is a text; null if there is none.
 pub(crate) fn folded(value: Option<&Value>) -> Value {
     match value {
         Some(Value::String(text)) => Value::String(text.to_lowercase()),
@@ -187,7 +188,7 @@ pub(crate) fn backoff(policy: &Value) -> Result<Backoff, String> {
     }
 }
 
-/// The problem that `map` has a key which is not `known`, if it does.
+/// Returns the problem of a key of `map` that is not `known`, if there is one.
 pub(crate) fn unknown_key<'k>(
     map: &Object,
     known: impl IntoIterator<Item = &'k str, IntoIter: Clone>,

@@ -1,12 +1,13 @@
-//! What the configuration decides about a run: built-in hooks, and what a failure means.
+//! The decisions of the configuration about a run: built-in hooks, and the meaning of failures.
 //!
-//! **Owns** the reading of the merged configuration (`hook_conditions`, `error_classification`, `resilience`, `coordination`) into a
-//! [`Policy`], and the classification of failures. **Never** reads a file: the caller that starts a run merges and verifies the
-//! configuration, and fixes its text in the run's record, so that an edit never changes a run.
+//! **Owns** the reading of the merged configuration (`hook_conditions`, `error_classification`, `resilience`,
+//! `coordination`) into a [`Policy`], and the classification of failures. **Never** reads a file: the caller that
+//! starts a run merges and verifies the configuration. It fixes the text in the run's record, so that an edit never
+//! changes a run.
 //!
-//! **Authority.** A hook that comes unchanged from the system space acts under the node's own grant. The merge marks each
-//! entry of a list with the space it came from, under the key [`ORIGIN`], which no file may use; without the mark `system`
-//! a hook acts under the run's capabilities, so a file of a project can only take authority away.
+//! **Authority.** A hook that comes unchanged from the system space acts under the node's own grant. The merge records
+//! for each entry of a list its space of origin, under the key [`ORIGIN`], which no file may use. Without the origin
+//! `system` a hook acts under the run's capabilities, so a file of a project can only take authority away.
 //! **Failure.** The first fault ends the reading; its text names the item, the space, the entry and the fix.
 
 mod children;
@@ -31,19 +32,19 @@ pub use self::resilience::{OnExceed, Preload};
 use self::resilience::{RESILIENCE, Resilience};
 pub use self::risk::{CAPABILITY_RISK, Risk, RiskPolicy, RiskVerdict, Risks};
 
-/// The value of [`ORIGIN`] for what is part of the program.
+/// The value of [`ORIGIN`] for entries that are part of the program.
 pub const SYSTEM: &str = "system";
 
 const HOOKS: &str = "hook_conditions";
 const CLASSIFICATION: &str = "error_classification";
 
-/// The lists of hooks, and the layer of each.
+/// The lists of hooks, with their layers.
 const LAYERS: [(&str, u8); 2] = [("builtin_hooks", 2), ("infra_hooks", 3)];
 
-/// Keys of `hook_conditions` that concern threads only, whose hooks are not carried out yet.
+/// Keys of `hook_conditions` for threads only, whose hooks are not supported yet.
 const THREAD_KEYS: [&str; 3] = ["context_hooks", "action_primaries", "action_item_types"];
 
-/// Events that only threads have.
+/// Events of threads only.
 const THREAD_EVENTS: [&str; 8] = [
     "resolve_extends",
     "build_system_prompt",
@@ -62,13 +63,13 @@ pub struct Policy {
     classifier: Classifier,
     resilience: Resilience,
     waits: Waits,
-    /// What the configuration says that decides nothing.
+    /// Entries without effect.
     ignored: Vec<String>,
 }
 
 impl Policy {
-    /// Reads the merged configuration, a map from the name of each file to what it holds; a file may be absent. The error
-    /// says what is wrong, where, and how to fix it.
+    /// Reads the merged configuration: a map from the name of each file to its content; a file may be absent. The error
+    /// names the problem, its position and the fix.
     pub fn from_config(config: &Value) -> Result<Self, String> {
         let mut resilience = Resilience::read(&config[RESILIENCE])?;
         let mut ignored = std::mem::take(&mut resilience.ignored);
@@ -81,7 +82,7 @@ impl Policy {
         })
     }
 
-    /// What is fixed about the child runs of a thread.
+    /// Returns the terms of the child runs of a thread.
     pub const fn children(&self) -> ChildTerms {
         ChildTerms {
             waits: self.waits,
@@ -89,52 +90,53 @@ impl Policy {
         }
     }
 
-    /// How often what failed is tried again, if nobody says otherwise.
+    /// Returns the number of tries after a failure, if neither node nor pattern sets one.
     pub const fn default_retries(&self) -> Option<u32> {
         self.resilience.retries
     }
 
-    /// The most a run may spend with whose account there is nothing above, if neither it nor its item says; `None`: no limit.
+    /// Returns the spending limit of a run whose account has none above it, if neither the run nor its item sets one;
+    /// `None` is no limit.
     pub const fn default_spend(&self) -> Option<Usd> {
         self.resilience.limits.spend
     }
 
-    /// The limits of a thread for which neither its start nor its directive says any.
+    /// Returns the limits of a thread, for those that neither its start nor its directive sets.
     pub const fn default_limits(&self) -> &Limits {
         &self.resilience.limits
     }
 
-    /// What becomes of a thread that has reached a limit.
+    /// Returns the handling of a thread that has reached a limit.
     pub const fn on_exceed(&self) -> OnExceed {
         self.resilience.on_exceed
     }
 
-    /// How often in a row a model may make the same call, that it makes once more, before it is refused; 0 is without end.
+    /// Returns how many equal calls in a row a model may make before the next one is refused; 0 is no limit.
     pub const fn repeated_calls(&self) -> u32 {
         self.resilience.repeated_calls
     }
 
-    /// What the configuration says that decides nothing.
+    /// Returns the entries without effect.
     pub fn ignored(&self) -> &[String] {
         &self.ignored
     }
 
-    /// How much room there is for tools that a model is offered by name.
+    /// Returns the space for tools that a model is offered by name.
     pub const fn preload(&self) -> Preload {
         self.resilience.preload
     }
 
-    /// The built-in hooks (layer 2), then those of the infrastructure (layer 3).
+    /// Returns the built-in hooks (layer 2), then those of the infrastructure (layer 3).
     pub fn hooks(&self) -> &[Hook] {
         &self.hooks
     }
 
-    /// The rows by which the errors of providers are classed, in their order.
+    /// Returns the rows that classify the errors of providers, in their order.
     pub fn provider_errors(&self) -> &[Value] {
         self.classifier.provider_errors()
     }
 
-    /// What `failure` means, given the `result` it came with (null if there is none).
+    /// Returns the class of `failure` with its `result` (null if there is none).
     pub fn classify(&self, failure: &Failure, result: &Value) -> Classification {
         self.classifier.classify(failure, result)
     }
@@ -164,7 +166,7 @@ fn hooks(
     Ok(hooks)
 }
 
-/// That the hook `entry`, which is for threads, has no effect.
+/// Returns the note that the hook `entry`, which is for threads, has no effect.
 fn of_threads(entry: &Value) -> String {
     let word = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or("?");
     format!(
@@ -174,7 +176,7 @@ fn of_threads(entry: &Value) -> String {
     )
 }
 
-/// One hook; `None` if it is for threads.
+/// Reads one hook; `None` if it is for threads.
 fn hook(
     entry: &Value,
     layer: u8,

@@ -1,7 +1,7 @@
 //! The machine of a tool run: one call.
 //!
-//! **Order.** The call is made once. **Failure.** A call that was in flight when the daemon went down is not repeated: nobody can
-//! tell whether its effect happened, and nobody asked for a second one. The run ends as `error` with the code `interrupted`; a
+//! **Order.** The call is made once. **Failure.** A call that was in flight when the daemon went down is not repeated:
+//! its effect is unknown, and no one requested a second one. The run ends as `error` with the code `interrupted`. A
 //! graph node, which declares its `effect`, is repeated (see [`crate::walker`]).
 
 use std::convert::Infallible;
@@ -17,18 +17,17 @@ use crate::model::event::ToolCompleted;
 use crate::model::tool::ToolState;
 use crate::model::{Event, Failure, Life, Run, RunEvent, Slot, Suspension, Work};
 
-/// One tool run.
 #[derive(Debug, Clone)]
 pub struct ToolMachine {
     run: Arc<Run>,
-    /// When the call was started in this life of the daemon; `None` unless it is in flight.
+    /// Start of the call in this life of the daemon; `None` unless it is in flight.
     running: Option<Uptime>,
-    /// The run is to be suspended before its call.
+    /// Reason to suspend the run before its call.
     held: Option<Suspension>,
 }
 
 impl ToolMachine {
-    /// A machine for `run`, which may be fresh or recovered after a restart.
+    /// Makes a machine for `run`, which may be fresh or recovered after a restart.
     pub const fn new(run: Arc<Run>) -> Self {
         Self {
             run,
@@ -55,7 +54,7 @@ impl ToolMachine {
         }
     }
 
-    /// The next event, if the run is to stop or its call is not to be repeated.
+    /// Returns the next event, if the run must stop or its call must not be repeated.
     fn stop(&mut self, now: Tick, state: &ToolState) -> Option<Event> {
         if let Some(cause) = &self.run.cancel {
             return Some(self.run.end_by_cancel(now.at, cause));
@@ -78,7 +77,6 @@ impl ToolMachine {
     }
 }
 
-/// Why a call failed that was in flight when the daemon went down.
 fn interrupted() -> Failure {
     let text = "the daemon went down during the call; whether its effect happened is unknown, so it is not repeated";
     Failure {

@@ -1,12 +1,12 @@
-//! YAML text as JSON values, and the place of each of them in the text.
+//! YAML text as JSON values, and the position of each of them in the text.
 //!
-//! **Owns** the reading of YAML: the 1.2 core schema, merges (`<<`), and the place of every key and value. The only
+//! **Owns** the reading of YAML: the 1.2 core schema, merges (`<<`), and the position of every key and value. The only
 //! module that names the YAML library.
-//! **Never** accepts what JSON cannot say: keys that are not text, `.nan`, `.inf`, integers beyond 64 bits, custom
-//! tags. One text is one document; a key stands once.
+//! **Never** accepts values that JSON does not have: keys that are not text, `.nan`, `.inf`, integers beyond 64 bits,
+//! custom tags. One text is one document; a key occurs once in its map.
 //!
-//! **Bounds.** The events of the text become a value without recursion. Depth, number of values and what aliases expand
-//! to are bounded, so that a hostile text takes neither stack nor memory.
+//! **Bounds.** The events of the text become a value without recursion. Depth, number of values and the expansion of
+//! aliases are bounded, so that a hostile text can exhaust neither stack nor memory.
 //! **Failure.** The first fault ends the reading and names its line and column.
 
 mod scalar;
@@ -19,10 +19,9 @@ use serde_json::Value;
 pub use self::text::{Position, YamlFault};
 use self::tree::{Found, MAX_BYTES, Place, Tree};
 
-/// A YAML document.
 #[derive(Debug, Clone)]
 pub struct Document {
-    /// What it says. An empty text says null.
+    /// Null for an empty text.
     pub value: Value,
     /// Values that YAML 1.1 reads differently (`no`, `on`, `017`, `1:30`).
     pub warnings: Vec<YamlFault>,
@@ -30,7 +29,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// A value that was not read from a text of its own: the place of all of it is the start.
+    /// Makes a document from a value without a text: every position is the start.
     pub fn without_places(value: Value) -> Self {
         Self {
             value,
@@ -39,13 +38,13 @@ impl Document {
         }
     }
 
-    /// Where the value at the JSON pointer stands; its nearest known ancestor if it came in by an alias or a merge,
-    /// or is not there.
+    /// Returns the position of the value at the JSON pointer. For a value from an alias or a merge, or a missing one,
+    /// it is that of the nearest known ancestor.
     pub fn position(&self, pointer: &str) -> Position {
         self.root.find(pointer).1.value
     }
 
-    /// Where the key (or the list entry) that leads to the value at the JSON pointer stands; falls back likewise.
+    /// Returns the position of the key (or the list entry) of the value at the JSON pointer, with the same fallback.
     pub fn key_position(&self, pointer: &str) -> Position {
         match self.root.find(pointer) {
             (Found::Exactly, place) => place.key,
@@ -54,7 +53,6 @@ impl Document {
     }
 }
 
-/// Reads one document.
 pub fn parse(text: &str) -> Result<Document, YamlFault> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() > MAX_BYTES {

@@ -1,4 +1,4 @@
-//! What a directive takes and gives back: `inputs`, `outputs`, `actions`.
+//! The inputs, outputs and actions of a directive.
 
 use roxmltree::Node;
 use rye_schema::Schema;
@@ -17,32 +17,29 @@ use crate::model::thread::{ReturnStatus, Returned};
 
 const TYPES: [&str; 6] = ["string", "integer", "number", "boolean", "object", "array"];
 
-/// Names of `directive_return` that no output may have.
+/// The name of `directive_return` that no output may have.
 const STATUS: &str = "status";
 const ERROR_DETAIL: &str = "error_detail";
 
-/// Bytes of memory, roughly, that the outputs of a thread may take.
+/// Limit of the approximate memory of the outputs of a thread in bytes.
 const MOST_BYTES: usize = 1 << 20;
-/// Most problems of one return that are reported.
+/// Limit of the reported problems of one return.
 const MOST_PROBLEMS: usize = 20;
 
-/// Something a directive returns.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Output {
-    /// Its name.
     pub name: String,
-    /// What it is, for the model.
+    /// For the model.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Whether a thread cannot complete without it.
+    /// True if a thread cannot complete without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub required: bool,
-    /// Its JSON Schema.
     pub schema: Value,
 }
 
 impl Output {
-    /// The name of its type.
+    /// Returns the name of its type.
     pub fn kind(&self) -> &str {
         self.schema["type"].as_str().unwrap_or("string")
     }
@@ -57,7 +54,7 @@ pub struct Returns {
 }
 
 impl Returns {
-    /// The tool for these outputs; `None` if there are none. The error says which schema cannot be used.
+    /// Makes the tool for these outputs; `None` if there are none. The error names a schema that cannot be used.
     pub fn of(outputs: &[Output]) -> Result<Option<Self>, String> {
         if outputs.is_empty() {
             return Ok(None);
@@ -86,7 +83,7 @@ impl Returns {
                 format!("the outputs make no JSON schema: {problem}")
             })
         };
-        // Who is blocked has nothing to give back.
+        // A blocked thread has no outputs to return.
         let blocked = compile(&schema)?;
         let required = outputs.iter().filter(|output| output.required);
         let required: Vec<&str> = required.map(|output| output.name.as_str()).collect();
@@ -100,12 +97,12 @@ impl Returns {
         }))
     }
 
-    /// The JSON Schema of its arguments.
+    /// Returns the JSON Schema of its arguments.
     pub const fn schema(&self) -> &Value {
         &self.schema
     }
 
-    /// Reads a call; the error tells the model what is wrong with it.
+    /// Reads a call; the error describes its problems to the model.
     pub fn check(&self, arguments: &Object) -> Result<Returned, String> {
         let status = match arguments.get(STATUS).and_then(Value::as_str) {
             Some("error") => ReturnStatus::Error,
@@ -143,7 +140,7 @@ impl Returns {
     }
 }
 
-/// The three elements beside `metadata`.
+/// The three elements next to `metadata`.
 #[derive(Default)]
 pub(super) struct Contract {
     pub(super) inputs: Option<Value>,
@@ -171,7 +168,7 @@ pub(super) fn read(reader: &mut Reader<'_, '_>, root: Element<'_>) -> Contract {
 }
 
 impl Reader<'_, '_> {
-    /// The schema of the declared inputs; `None` if none is declared.
+    /// Returns the schema of the declared inputs; `None` if none is declared.
     fn inputs(&mut self, element: Element<'_>) -> Option<Value> {
         self.check(element, &shape::INPUTS);
         let mut properties = Map::new();
@@ -212,7 +209,7 @@ impl Reader<'_, '_> {
         Some(schema)
     }
 
-    /// The default of an input. An empty text is one.
+    /// Reads the default of an input. An empty text is one.
     fn default_of(&mut self, input: Element<'_>, name: &str, schema: &Value) -> Option<Value> {
         let attribute = input.attribute_node("default")?;
         let properties = Map::from_iter([(name.to_owned(), schema.clone())]);
@@ -284,7 +281,7 @@ impl Reader<'_, '_> {
         })
     }
 
-    /// The name of an input or output that is not among those `seen`.
+    /// Returns the name of an input or output that is not among those `seen`.
     fn new_name(&mut self, element: Element<'_>, seen: &Map<String, Value>) -> Option<String> {
         let why = "it is the name that calls use";
         let attribute = self.required(element, "name", why)?;
@@ -307,7 +304,7 @@ impl Reader<'_, '_> {
         Some(name.to_owned())
     }
 
-    /// The schema that `type` and `enum` make.
+    /// Makes the schema from `type` and `enum`.
     fn typed(&mut self, element: Element<'_>) -> Value {
         let kind = self.type_of(element, "type").unwrap_or("string");
         let mut schema = json!({"type": kind});
@@ -334,7 +331,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// The input that `name` was probably meant to be, as part of a sentence.
+/// Returns the input whose name is similar to `name`, as part of a sentence.
 pub(super) fn near_input(schema: &Value, name: &str) -> String {
     let declared = schema["properties"].as_object();
     let names = declared.into_iter().flat_map(Map::keys);

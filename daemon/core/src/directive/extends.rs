@@ -1,4 +1,4 @@
-//! A directive over those it extends.
+//! A directive merged with those it extends.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,45 +6,40 @@ use super::{Context, Directive, Permissions};
 use crate::error::{ErrorKind, Kinded};
 use crate::id::ItemRef;
 
-/// Most directives above one.
+/// Limit of the ancestors of a directive.
 pub const MOST_PARENTS: usize = 10;
 
-/// A directive with what it takes over from those it extends: all that a thread goes by.
+/// A directive merged with those it extends: all that a thread uses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Effective {
-    /// The directive. Its context is that of the whole lineage, its permissions are the nearest there are.
+    /// The directive. Its context is that of the whole lineage; its permissions are the nearest ones.
     pub directive: Directive,
-    /// What it extends, the nearest first.
+    /// Its ancestors, the nearest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parents: Vec<ItemRef>,
 }
 
 impl Effective {
-    /// What it may do. Without any permissions in its lineage, nothing.
+    /// Returns its permissions; without any in its lineage it has none.
     pub fn permissions(&self) -> Permissions {
         self.directive.permissions.clone().unwrap_or_default()
     }
 }
 
-/// Why a directive cannot extend another.
+/// The reason for which a directive cannot extend another.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineageError {
     /// It would extend itself.
     #[error("`{0}` extends itself: {path}", path = .1.join(" extends "))]
     Cycle(ItemRef, Vec<String>),
-    /// There are too many above it.
+    /// It has too many ancestors.
     #[error("more than {MOST_PARENTS} directives extend each other below `{0}`")]
     TooLong(ItemRef),
-    /// What it extends lies in a space that somebody below may change.
+    /// Its parent is in a space that the owner of a lower one may change.
     #[error(
         "`{child}` cannot extend `{parent}`, which lies in a higher space; copy it next to `{child}`"
     )]
-    Space {
-        /// The directive that extends.
-        child: ItemRef,
-        /// What it extends.
-        parent: ItemRef,
-    },
+    Space { child: ItemRef, parent: ItemRef },
 }
 
 impl Kinded for LineageError {
@@ -56,8 +51,9 @@ impl Kinded for LineageError {
     }
 }
 
-/// A directive and those above it, as they are found: ask [`wanted`](Self::wanted), verify that item, [`add`](Self::add) it, until
-/// nothing is wanted. `S` orders the spaces; a parent lies in the space of its child or in one that is smaller.
+/// A directive and its ancestors, as they are found. Verify the item that [`wanted`](Self::wanted) returns,
+/// [`add`](Self::add) it, and repeat until none is missing. `S` orders the spaces; a parent is in the space of its
+/// child or in a smaller one.
 #[derive(Debug, Clone)]
 pub struct Lineage<S> {
     /// The leaf first.
@@ -66,7 +62,7 @@ pub struct Lineage<S> {
 }
 
 impl<S: Copy + Ord> Lineage<S> {
-    /// Begins with a directive, which extends what it says.
+    /// Begins with the leaf of the lineage.
     pub fn new(item: ItemRef, space: S, leaf: Directive) -> Result<Self, LineageError> {
         let mut lineage = Self {
             members: Vec::new(),
@@ -76,7 +72,7 @@ impl<S: Copy + Ord> Lineage<S> {
         Ok(lineage)
     }
 
-    /// The directive that is missing; `None` if the lineage is complete.
+    /// Returns the directive that is missing; `None` if the lineage is complete.
     pub const fn wanted(&self) -> Option<&ItemRef> {
         self.wanted.as_ref()
     }
@@ -107,7 +103,7 @@ impl<S: Copy + Ord> Lineage<S> {
         Ok(())
     }
 
-    /// Whether `wanted` may stand above all there is.
+    /// Checks that `wanted` may be above all present members.
     fn admit(&self, wanted: &ItemRef) -> Result<(), LineageError> {
         let first = self.members.iter().position(|(item, ..)| item == wanted);
         if let Some(first) = first {
@@ -123,8 +119,8 @@ impl<S: Copy + Ord> Lineage<S> {
         }
     }
 
-    /// Lays the directives over each other. Lists of knowledge are joined, those of the root first; permissions are those of the
-    /// nearest directive that has some, with the risks that are acknowledged there. Nothing else is taken over.
+    /// Merges the directives. Lists of knowledge are joined, those of the root first. Permissions are those of the
+    /// nearest directive that has some, with the risks acknowledged there. Nothing else is taken over.
     pub fn effective(self) -> Effective {
         let mut context = Context::default();
         for (_, _, directive) in self.members.iter().rev() {
@@ -149,7 +145,7 @@ impl<S: Copy + Ord> Lineage<S> {
     }
 }
 
-/// Appends what is not there yet.
+/// Appends the entries that `list` does not contain yet.
 fn join<T: Clone + PartialEq>(list: &mut Vec<T>, more: &[T]) {
     for entry in more {
         if !list.contains(entry) {

@@ -5,42 +5,40 @@
 //! {env:NAME}  {env:NAME:else}
 //! ```
 //!
-//! One pass from left to right; everything else, and whatever is put in, stays as it is.
+//! One pass from left to right; all other text, and every inserted value, stays as it is.
 
 use std::ops::Range;
 
 use super::prompt::Values;
 use crate::expr::text_of;
 
-/// Longest fallback, in bytes: the rest of a text is not searched for a brace again and again.
+/// Limit of a fallback in bytes, so that the rest of a text is not searched for a brace repeatedly.
 const MOST_BYTES: usize = 4096;
 
 const SHORT: &str = "{input:";
 const LONG: &str = "${inputs.";
 
-/// How placeholders begin.
+/// The beginnings of placeholders.
 const HEADS: [(&str, Of); 3] = [(SHORT, Of::Input), (LONG, Of::Input), ("{env:", Of::Env)];
 
-/// A placeholder in a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Placeholder<'t> {
-    /// Where it stands.
+    /// Bytes of the placeholder.
     pub(super) range: Range<usize>,
     pub(super) of: Of,
-    /// Of that name.
     pub(super) name: &'t str,
-    /// What stands for a value that is not there; `None`: the placeholder stays.
+    /// The replacement of a missing value; without one the placeholder stays.
     pub(super) fallback: Option<&'t str>,
 }
 
-/// What a placeholder stands for.
+/// The source of a placeholder's value.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(super) enum Of {
     Input,
     Env,
 }
 
-/// All placeholders of `text`, in order.
+/// Returns all placeholders of `text`, in order.
 pub(super) fn placeholders(text: &str) -> impl Iterator<Item = Placeholder<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -86,7 +84,7 @@ fn placeholder(text: &str, start: usize) -> Option<Placeholder<'_>> {
     })
 }
 
-/// `text` with its values; a placeholder without value or fallback stays, and is noted.
+/// Fills `text` with its values; a placeholder without value or fallback stays, and is noted.
 pub(super) fn fill(text: &str, values: &Values<'_>, notes: &mut Vec<String>) -> String {
     let mut filled = String::with_capacity(text.len());
     let mut from = 0;

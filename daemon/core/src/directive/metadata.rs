@@ -1,4 +1,4 @@
-//! The element `directive`, and in `metadata` all but the permissions.
+//! The element `directive`, and all of `metadata` but the permissions.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::error::excerpt;
 use crate::id::{ItemId, ItemKind, ItemRef};
 use crate::money::Usd;
 
-/// Older spellings of limits, and what they are now.
+/// Older spellings of limits, with their present names.
 const OLD_LIMITS: [(&str, &str); 5] = [
     ("max_turns", "turns"),
     ("max_tokens", "tokens"),
@@ -19,9 +19,9 @@ const OLD_LIMITS: [(&str, &str); 5] = [
     ("duration", "duration_seconds"),
 ];
 
-/// Most bytes of a label.
+/// Limit of the bytes of a label.
 const MOST_LABEL: usize = 4096;
-/// The longest time that a file may ask for, in seconds: a year.
+/// The longest time that a file may set, in seconds: a year.
 const MOST_SECONDS: f64 = 31_536_000.0;
 
 impl Reader<'_, '_> {
@@ -108,7 +108,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The text of an element that must be there.
+    /// Returns the text of a required element.
     fn label(&mut self, metadata: Element<'_>, name: &str) -> Option<String> {
         let element = child(metadata, name);
         let text = element.map(|element| {
@@ -135,7 +135,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The category, which may be empty at the top of the folder.
+    /// Reads the category, which may be empty at the top of the folder.
     fn category(&mut self, metadata: Element<'_>, id: &ItemId) -> Option<String> {
         let Some(element) = child(metadata, "category") else {
             let message = format!(
@@ -266,7 +266,7 @@ impl Reader<'_, '_> {
             .ok()
     }
 
-    /// A number of seconds, as milliseconds.
+    /// Reads a number of seconds, as milliseconds.
     fn seconds(&mut self, element: Element<'_>, name: &str) -> Option<u64> {
         let what = format!("a number of seconds from 0 to {MOST_SECONDS:.0}");
         self.read(element, name, &what, |text| {
@@ -297,7 +297,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The knowledge that elements of that name list, each once.
+    /// Returns the knowledge that elements of that name list, each once.
     fn knowledge(&mut self, context: Element<'_>, name: &str) -> Vec<ItemId> {
         let mut items = Vec::new();
         for element in elements(context, name) {
@@ -377,7 +377,7 @@ impl Reader<'_, '_> {
         )
     }
 
-    /// The item of that kind that `text` names.
+    /// Reads the item of that kind from `text`.
     fn item(&mut self, text: &str, kind: ItemKind, at: usize) -> Option<ItemRef> {
         let named = ItemRef::parse(text, kind).map_err(|error| error.to_string());
         let of_kind = named.and_then(|item| {
@@ -393,7 +393,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Whether `text` is a version: three numbers with dots, and what may follow them.
+/// True if `text` is a version: three numbers with dots, and an optional suffix.
 fn is_version(text: &str) -> bool {
     let core = text.split(['-', '+']).next().unwrap_or_default();
     let parts: Vec<&str> = core.split('.').collect();

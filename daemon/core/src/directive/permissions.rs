@@ -1,4 +1,4 @@
-//! What a directive may do: patterns of capabilities, and the risks its author knows of.
+//! Permissions of a directive: patterns of capabilities, and the risks that its author accepts.
 
 use super::read::{Element, Reader, child, elements, suggestion, text_of, text_start};
 use super::shape::{self, Shape};
@@ -13,7 +13,7 @@ const TYPES: [&str; 4] = ["tool", "directive", "knowledge", "config"];
 const RISKS: [&str; 4] = ["safe", "write", "elevated", "unrestricted"];
 
 impl Reader<'_, '_> {
-    /// The declared permissions, `None` if there are none, and what is acknowledged.
+    /// Reads the declared permissions, `None` if there are none, and the acknowledged risks.
     pub(super) fn permissions(
         &mut self,
         metadata: Element<'_>,
@@ -102,7 +102,7 @@ impl Reader<'_, '_> {
         self.word(element, "effect", &words)
     }
 
-    /// The pattern that an element names, which `prefix` begins.
+    /// Returns the pattern that an element names, which begins with `prefix`.
     fn pattern(&mut self, prefix: &str, item: Element<'_>) -> Option<String> {
         let text = text_of(item);
         if text.is_empty() {
@@ -113,7 +113,7 @@ impl Reader<'_, '_> {
         self.normalised(&format!("{prefix}{text}"), text_start(item))
     }
 
-    /// A pattern with its older names brought up to date.
+    /// Replaces the older names in a pattern.
     fn normalised(&mut self, pattern: &str, at: usize) -> Option<String> {
         let pattern = capability::normalise(&pattern.replace('/', "."));
         let is_literal = !pattern.contains(['*', '?', '[']);
@@ -138,7 +138,7 @@ impl Reader<'_, '_> {
         Some(pattern)
     }
 
-    /// `<execute resource="rye" action="tool.X"/>`.
+    /// Reads `<execute resource="rye" action="tool.X"/>`.
     fn old_form(&mut self, element: Element<'_>, found: &mut Permissions) {
         let shape = Shape {
             attributes: &["resource", "action"],
@@ -197,7 +197,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// The pattern that an older action stands for.
+/// Returns the pattern that replaces an older action.
 fn old_action(action: &str) -> Option<String> {
     let (head, rest) = action.split_once('.').unwrap_or((action, "*"));
     let is_type = |word: &str| TYPES.contains(&word);

@@ -1,4 +1,4 @@
-//! The text that a directive comes to: its system prompt and its first message.
+//! The text of a directive: its system prompt and its first message.
 
 use std::fmt::Write as _;
 
@@ -9,15 +9,14 @@ use super::{Directive, Effective, Output};
 use crate::error::excerpt;
 use crate::model::Object;
 
-/// Most warnings about one prompt.
+/// Limit of the warnings about one prompt.
 const MOST_NOTES: usize = 20;
 
-/// What placeholders stand for.
+/// Values of placeholders.
 #[derive(Clone, Copy)]
 pub struct Values<'a> {
-    /// The inputs of the run.
     pub inputs: &'a Object,
-    /// Variables of the environment that a tool of the project would see. Names that a provider file uses for a secret must
+    /// Environment variables that a tool of the project would see. Names that a provider file uses for a secret must
     /// have no value here.
     pub env: &'a dyn Fn(&str) -> Option<String>,
 }
@@ -28,30 +27,27 @@ impl std::fmt::Debug for Values<'_> {
     }
 }
 
-/// The texts of the knowledge that an [`Effective`] names, in its order, without what is suppressed.
+/// Texts of the knowledge that an [`Effective`] names, in its order, without suppressed items.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Knowledge {
-    /// For the system prompt.
     pub system: Vec<String>,
-    /// Ahead of the prompt.
+    /// Before the prompt.
     pub before: Vec<String>,
-    /// Behind it.
+    /// After the prompt.
     pub after: Vec<String>,
 }
 
-/// What a thread begins with.
+/// The beginning of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prompt {
-    /// The system prompt, if there is one.
     pub system: Option<String>,
-    /// The first message.
     pub message: String,
-    /// Placeholders that stay, in words.
+    /// Messages about placeholders that stay.
     pub warnings: Vec<String>,
 }
 
 impl Effective {
-    /// Puts the prompt together.
+    /// Composes the prompt.
     pub fn compose(&self, knowledge: &Knowledge, values: &Values<'_>) -> Prompt {
         let mut warnings = Vec::new();
         let prompt = directive(&self.directive, values, &mut warnings);
@@ -68,7 +64,7 @@ impl Effective {
     }
 }
 
-/// Texts that say something, with a blank line between them.
+/// Joins texts that are not blank, with a blank line between them.
 fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let texts = texts.map(str::trim).filter(|text| !text.is_empty());
     texts.collect::<Vec<_>>().join("\n\n")
@@ -99,7 +95,7 @@ fn directive(directive: &Directive, values: &Values<'_>, notes: &mut Vec<String>
     prompt
 }
 
-/// What tells the model how to return its outputs.
+/// Returns the instruction to the model how to return its outputs.
 fn instruction(outputs: &[Output]) -> String {
     let mut text = "When you are done, call the tool `directive_return` with:".to_owned();
     for output in outputs {
@@ -120,7 +116,7 @@ fn instruction(outputs: &[Output]) -> String {
 }
 
 impl Reader<'_, '_> {
-    /// Warns of placeholders for inputs that nobody can give.
+    /// Warns of placeholders for inputs that no one can give.
     pub(super) fn check_placeholders(&mut self, directive: &Directive) {
         let Some(schema) = &directive.inputs else {
             return;
@@ -128,7 +124,7 @@ impl Reader<'_, '_> {
         let source = self.source;
         for (start, text) in source.shown() {
             for found in fill::placeholders(text) {
-                // The input that was meant is looked for among all of them.
+                // The search for a similar name goes through all inputs.
                 if !self.tells_warnings() || !self.has_time() {
                     return;
                 }

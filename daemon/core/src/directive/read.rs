@@ -1,4 +1,4 @@
-//! The reader: elements held against their shapes, and what is found on the way.
+//! The reader: checks elements against their shapes, and collects findings.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -12,10 +12,9 @@ use crate::error::excerpt;
 use crate::expr::{Severity, did_you_mean, nearest};
 use crate::yaml::Position;
 
-/// Most findings reported; a file with more has one cause.
+/// Limit of the findings reported; a file with more has one cause.
 const MOST_FINDINGS: usize = 100;
 
-/// An element.
 pub(super) type Element<'r> = Node<'r, 'r>;
 
 pub(super) struct Reader<'s, 't> {
@@ -26,7 +25,7 @@ pub(super) struct Reader<'s, 't> {
 }
 
 impl<'s, 't> Reader<'s, 't> {
-    /// A reader that gives up when `is_late` says so.
+    /// Makes a reader that gives up when `is_late` returns true.
     pub(super) const fn until(source: &'s Source<'t>, is_late: &'s dyn Fn() -> bool) -> Self {
         Self {
             source,
@@ -36,7 +35,7 @@ impl<'s, 't> Reader<'s, 't> {
         }
     }
 
-    /// Whether there is time left; says once that there is none.
+    /// True if time is left; reports once that there is none.
     pub(super) fn has_time(&mut self) -> bool {
         if !self.gave_up && (self.is_late)() {
             self.gave_up = true;
@@ -46,12 +45,12 @@ impl<'s, 't> Reader<'s, 't> {
         !self.gave_up
     }
 
-    /// Whether a warning more would still be told.
+    /// True if another warning would still be reported.
     pub(super) const fn tells_warnings(&self) -> bool {
         self.findings.len() < MOST_FINDINGS
     }
 
-    /// What was found, in the order of the text.
+    /// Returns the findings, in the order of the text.
     pub(super) fn finish(mut self) -> Vec<Finding> {
         self.findings.sort_by_key(|f| (f.line, f.column));
         self.findings
@@ -60,7 +59,7 @@ impl<'s, 't> Reader<'s, 't> {
     fn say(&mut self, severity: Severity, code: &'static str, at: Position, message: String) {
         let room = match severity {
             Severity::Warning => MOST_FINDINGS,
-            // An error is never kept back by warnings.
+            // Warnings never keep an error from being reported.
             Severity::Error => 2 * MOST_FINDINGS,
         };
         if self.findings.len() < room {
@@ -72,19 +71,19 @@ impl<'s, 't> Reader<'s, 't> {
         }
     }
 
-    /// An error at a byte of the XML.
+    /// Reports an error at a byte of the XML.
     pub(super) fn error(&mut self, code: &'static str, at: usize, message: impl Into<String>) {
         let at = self.source.position(at);
         self.say(Severity::Error, code, at, message.into());
     }
 
-    /// A warning at a byte of the XML.
+    /// Reports a warning at a byte of the XML.
     pub(super) fn warn(&mut self, code: &'static str, at: usize, message: impl Into<String>) {
         let at = self.source.position(at);
         self.say(Severity::Warning, code, at, message.into());
     }
 
-    /// A warning at a place of the file.
+    /// Reports a warning at a position of the file.
     pub(super) fn warn_at(&mut self, code: &'static str, at: Position, message: impl Into<String>) {
         self.say(Severity::Warning, code, at, message.into());
     }
@@ -94,7 +93,7 @@ impl<'s, 't> Reader<'s, 't> {
         self.error("not_supported", at, message);
     }
 
-    /// Holds an element against its shape, if there is time left.
+    /// Checks an element against its shape, if time is left.
     pub(super) fn check(&mut self, element: Element<'_>, shape: &Shape) {
         if !self.has_time() {
             return;
@@ -152,7 +151,7 @@ impl<'s, 't> Reader<'s, 't> {
         }
     }
 
-    /// The text of an attribute, if it is there. One that is empty counts as absent, with an error.
+    /// Returns the text of an attribute, if it is present. An empty one counts as absent, with an error.
     pub(super) fn attribute<'r>(
         &mut self,
         element: Element<'r>,
@@ -167,7 +166,7 @@ impl<'s, 't> Reader<'s, 't> {
         Some(attribute)
     }
 
-    /// The text of an attribute that must be there.
+    /// Returns the text of a required attribute.
     pub(super) fn required<'r>(
         &mut self,
         element: Element<'r>,
@@ -182,7 +181,7 @@ impl<'s, 't> Reader<'s, 't> {
         self.attribute(element, name)
     }
 
-    /// The value of an attribute, if it is there, as `read` reads it; `read` returns `None` for what is not `what`.
+    /// Returns the value of an attribute, if it is present. `read` returns `None` for a text that is not `what`.
     pub(super) fn read<T>(
         &mut self,
         element: Element<'_>,
@@ -200,7 +199,7 @@ impl<'s, 't> Reader<'s, 't> {
         value
     }
 
-    /// The number of an attribute, if it is there.
+    /// Reads a number from an attribute, if it is present.
     pub(super) fn number<T: FromStr>(
         &mut self,
         element: Element<'_>,
@@ -210,7 +209,7 @@ impl<'s, 't> Reader<'s, 't> {
         self.read(element, name, what, |text| text.parse().ok())
     }
 
-    /// The value that an attribute names, if it is there.
+    /// Returns the value that an attribute names, if it is present.
     pub(super) fn word<T: Copy>(
         &mut self,
         element: Element<'_>,
@@ -233,32 +232,32 @@ impl<'s, 't> Reader<'s, 't> {
         found.map(|(_, value)| *value)
     }
 
-    /// `true` or `false` of an attribute, if it is there.
+    /// Reads `true` or `false` from an attribute, if it is present.
     pub(super) fn switch(&mut self, element: Element<'_>, name: &str) -> Option<bool> {
         self.word(element, name, &[("true", true), ("false", false)])
     }
 }
 
-/// The first element of that name.
+/// Returns the first element of that name.
 pub(super) fn child<'r>(element: Element<'r>, name: &str) -> Option<Element<'r>> {
     elements(element, name).next()
 }
 
-/// The elements of that name, in order.
+/// Returns the elements of that name, in order.
 pub(super) fn elements<'r>(element: Element<'r>, name: &str) -> impl Iterator<Item = Element<'r>> {
     element
         .children()
         .filter(move |child| child.is_element() && child.tag_name().name() == name)
 }
 
-/// The text of an element, without blanks around it; comments in it are passed over.
+/// Returns the text of an element, without blanks around it and without comments.
 pub(super) fn text_of(element: Element<'_>) -> String {
     let texts = element.children().filter(Node::is_text);
     let whole: String = texts.filter_map(|text| text.text()).collect();
     whole.trim().to_owned()
 }
 
-/// The offset of the first character of an element's text that is no blank; of the element, if there is none.
+/// Returns the offset of the first character of an element's text that is no blank; of the element, if there is none.
 pub(super) fn text_start(element: Element<'_>) -> usize {
     let text = element
         .children()

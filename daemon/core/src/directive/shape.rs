@@ -1,25 +1,21 @@
 //! Closed lists of elements and attributes.
 
-/// What one element may hold.
+/// The permitted content of one element.
 pub(super) struct Shape {
-    /// Its attributes.
     pub(super) attributes: &'static [&'static str],
-    /// Its elements.
     pub(super) elements: &'static [&'static str],
-    /// Those of them that may stand more than once.
+    /// Elements that may occur more than once.
     pub(super) repeated: &'static [&'static str],
-    /// What else it holds.
     pub(super) content: Content,
 }
 
-/// What an element holds beside elements.
+/// The content of an element besides elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
     /// Nothing but blanks.
     Nothing,
-    /// A text.
     Text,
-    /// A text that says nothing, as older files have it.
+    /// A text without effect, as in older files.
     Ignored,
     /// Text and elements of any name.
     Anything,
@@ -67,7 +63,7 @@ pub(super) const METADATA: Shape = shape(
 
 pub(super) const LABEL: Shape = text(&[]);
 
-/// An older element that does nothing.
+/// An older element without effect.
 pub(super) const COST: Shape = Shape {
     content: Content::Anything,
     ..shape(&[], &[])

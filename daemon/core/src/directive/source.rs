@@ -1,4 +1,4 @@
-//! Where the parts of a directive file stand: its element, its body, and what is opaque.
+//! Positions of the parts of a directive file: its element, its body, and opaque elements.
 
 use std::ops::Range;
 
@@ -9,25 +9,25 @@ use crate::definition::{Finding, Severity};
 use crate::markdown;
 use crate::yaml::Position;
 
-/// Most XML nodes of a file.
+/// Limit of the XML nodes of a file.
 const MOST_NODES: u32 = 10_000;
 
-/// Most quotation marks between two `<`: the XML reader compares the attributes of an element with one another.
+/// Limit of the quotation marks between two `<`: the XML reader compares the attributes of an element pairwise.
 const MOST_QUOTES: usize = 10_000;
 
-/// Elements whose content is nobody's business but the model's.
+/// Elements whose content is for the model only.
 pub(super) const OPAQUE: [&str; 3] = ["template", "example", "raw"];
 
-/// A directive file, with what is opaque blanked.
+/// A directive file with the content of opaque elements blanked.
 pub(super) struct Source<'t> {
     text: &'t str,
-    /// The bytes of the XML.
+    /// Byte range of the XML.
     xml: Range<usize>,
-    /// The first byte of the body.
+    /// Offset of the first byte of the body.
     body: usize,
     /// The XML with the content of opaque elements replaced by as many blanks: all offsets stay as they are.
     blanked: String,
-    /// Where each line begins.
+    /// Offset of each line.
     lines: Vec<usize>,
 }
 
@@ -53,7 +53,7 @@ impl<'t> Source<'t> {
         })
     }
 
-    /// The XML as a tree, its offsets counted from the beginning of the XML.
+    /// Returns the XML as a tree, with offsets from the beginning of the XML.
     pub(super) fn document(&self) -> Result<Document<'_>, Finding> {
         let start = self.position(0);
         let crowded = |part: &str| part.matches(['"', '\'']).count() > MOST_QUOTES;
@@ -72,18 +72,18 @@ impl<'t> Source<'t> {
                 line: start.line + place(at.row) - 1,
                 column: place(at.col),
             };
-            // Its texts name a line of the block.
+            // The library's texts name a line of the block.
             let problem = error.to_string().replace(&format!(" at {at}"), "");
             finding("xml", position, format!("the XML is broken: {problem}"))
         })
     }
 
-    /// The place of a byte of the XML.
+    /// Returns the position of a byte of the XML.
     pub(super) fn position(&self, in_xml: usize) -> Position {
         self.position_of(self.xml.start + in_xml)
     }
 
-    /// The place of a byte of the file.
+    /// Returns the position of a byte of the file.
     pub(super) fn position_of(&self, byte: usize) -> Position {
         let line = self.lines.partition_point(|start| *start <= byte);
         let start = self.lines.get(line - 1).copied().unwrap_or_default();
@@ -97,18 +97,18 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// A part of the XML as it is written.
+    /// Returns a part of the XML as written.
     pub(super) fn written(&self, range: Range<usize>) -> &'t str {
         let start = self.xml.start;
         &self.text[start + range.start..start + range.end]
     }
 
-    /// The XML without what is opaque, and the body, each with the byte at which it begins.
+    /// Returns the XML without opaque content, and the body, each with its first byte.
     pub(super) fn shown(&self) -> [(usize, &str); 2] {
         [(self.xml.start, &self.blanked), (self.body, self.body())]
     }
 
-    /// All behind the fence.
+    /// Returns the text after the fence.
     pub(super) fn body(&self) -> &'t str {
         &self.text[self.body..]
     }
@@ -125,13 +125,13 @@ pub(super) fn finding(code: &'static str, at: Position, message: String) -> Find
     }
 }
 
-/// A line or column as the XML reader counts it.
+/// Converts a line or column of the XML reader.
 fn place(counted: u32) -> usize {
     usize::try_from(counted).unwrap_or(1).max(1)
 }
 
-/// `xml` with the content of opaque elements as blanks. An element ends at the first end tag of its name; what is in comments and
-/// CDATA sections begins none.
+/// Blanks the content of opaque elements of `xml`. An element ends at the first end tag of its name; tags in comments
+/// and CDATA sections begin none.
 fn blank(xml: &str) -> String {
     let mut bytes = xml.as_bytes().to_vec();
     let mut at = 0;
@@ -156,7 +156,7 @@ fn blank(xml: &str) -> String {
     String::from_utf8(bytes).expect("whole characters were replaced by blanks")
 }
 
-/// The length of a comment or a CDATA section at the beginning of `rest`.
+/// Returns the length of a comment or a CDATA section at the beginning of `rest`.
 fn hidden(rest: &str) -> Option<usize> {
     let end = match rest {
         _ if rest.starts_with("<!--") => "-->",
@@ -166,7 +166,7 @@ fn hidden(rest: &str) -> Option<usize> {
     Some(rest.find(end).map_or(rest.len(), |at| at + end.len()))
 }
 
-/// Where the content of an opaque element at the beginning of `rest` begins and ends.
+/// Returns begin and end of the content of an opaque element at the beginning of `rest`.
 fn opaque(rest: &str) -> Option<(usize, usize)> {
     let name = OPAQUE.into_iter().find(|name| {
         let after = rest[1..].strip_prefix(name);

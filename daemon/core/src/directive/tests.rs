@@ -12,7 +12,7 @@ fn id() -> ItemId {
     ItemId::new("team/demo/count_files").unwrap()
 }
 
-/// A file around the insides of `metadata` and what stands behind it.
+/// A file with these contents of `metadata`, elements after it, and body.
 fn file(metadata: &str, rest: &str, body: &str) -> String {
     format!(
         "# Count files\n\n```xml\n<directive name=\"count_files\" version=\"1.0.0\">\n<metadata>\
@@ -26,7 +26,7 @@ fn read(metadata: &str, rest: &str, body: &str) -> (Directive, Vec<Finding>) {
     parse(&text, &id()).unwrap_or_else(|findings| panic!("{findings:?}\n{text}"))
 }
 
-/// The codes of what is found, errors in capitals.
+/// The codes of the findings, errors in capitals.
 fn codes(findings: &[Finding]) -> Vec<String> {
     let code = |finding: &Finding| match finding.severity {
         Severity::Error => finding.code.to_uppercase(),
@@ -275,7 +275,7 @@ fn return_is_checked_against_outputs() {
         returns.schema()["properties"]["count"]["description"],
         "Files found"
     );
-    // What is nothing to a truth value is a value all the same.
+    // Falsy values are values all the same.
     let zero = returns
         .check(&object(&json!({"count": 0, "names": []})))
         .unwrap();

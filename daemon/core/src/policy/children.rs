@@ -1,24 +1,24 @@
-//! What `resilience` says about the runs that a run starts: `child_policy` and `concurrency`.
+//! Terms of child runs from `resilience`: `child_policy` and `concurrency`.
 
 use super::part::ConfigSection;
 use crate::declared::Fields;
 use crate::model::{ChildTerms, Fate, ParentEnd};
 
-/// The ends of a parent, by the key that says what they mean for those that follow it.
+/// The ends of a parent, by the key for their consequence.
 const ENDS: [&str; 3] = ["on_parent_complete", "on_parent_error", "on_parent_cancel"];
 
-/// What an end of the parent may mean.
+/// The consequences of a parent's end.
 const FATES: [(&str, Fate); 2] = [("allow", Fate::Leave), ("cascade_cancel", Fate::Cancel)];
 
-/// The key that says how many child runs a thread may have at once.
+/// The key of the limit of live child runs of a thread.
 const CHILDREN: &str = "max_concurrent_children";
-/// The key that says in how large a tree a thread may begin.
+/// The key of the limit of the tree in which a thread may begin.
 const THREADS: &str = "max_total_threads";
 
-/// Child runs that a thread may have at once, if nobody says.
+/// Default limit of live child runs of a thread.
 const MOST_CHILDREN: u32 = 10;
 
-/// What is fixed about the child runs of a thread, if nobody says.
+/// Returns the default terms of the child runs of a thread.
 pub(super) fn usual() -> ChildTerms {
     ChildTerms {
         most: Some(MOST_CHILDREN),
@@ -26,7 +26,7 @@ pub(super) fn usual() -> ChildTerms {
     }
 }
 
-/// What is fixed about the child runs of a thread that begins under this configuration.
+/// Reads the terms of the child runs of a thread that begins under this configuration.
 pub(super) fn read(file: &ConfigSection<'_>) -> Result<ChildTerms, String> {
     let usual = usual();
     let concurrency = file.part("concurrency", &[CHILDREN, THREADS])?;

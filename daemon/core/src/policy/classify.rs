@@ -1,4 +1,4 @@
-//! What a failure means, and how long to wait before the next try.
+//! The meaning of a failure, and the pause before the next try.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::model::Failure;
 use crate::pattern::{Pattern, Row, backoff, folded};
 use crate::provider::failure::ErrorRow;
 
-/// The failure of a tool in its own words: the code is ours, the meaning is in its result.
+/// Code of the daemon for the failure of a tool; the meaning is in the tool's result.
 const TOOL_FAILED: &str = "tool_failed";
 
-/// Codes of what was refused, or is broken as it stands. They are permanent whatever their text says: the name of a
-/// refused item may well hold the word `network`.
+/// Codes of refused calls and of broken items. They are permanent whatever their text is: the name of a refused item
+/// may well contain the word `network`.
 pub(super) const REFUSALS: [&str; 36] = [
     "permission_denied",
     "item_refused",
@@ -57,7 +57,7 @@ pub(super) const REFUSALS: [&str; 36] = [
     "panicked",
 ];
 
-/// Codes of what was stopped. A try that broke off may have had its effect, so it is nobody's to repeat unasked.
+/// Codes of stopped calls. A try that broke off may have had its effect, so it is not repeated without a request.
 pub(super) const STOPPED: [&str; 5] = [
     "stopped",
     "interrupted",
@@ -66,19 +66,19 @@ pub(super) const STOPPED: [&str; 5] = [
     "child_killed",
 ];
 
-/// Categories that are worth another try, if a pattern does not say.
+/// Categories that are worth another try, if a pattern does not decide.
 const RETRYABLE: [&str; 2] = ["transient", "rate_limited"];
 
-/// The pause after a failure that may pass and for which no pattern names one.
+/// The pause after a transient failure for which no pattern names one.
 const DEFAULT_BACKOFF: Backoff = Backoff::Exponential {
     base: 1.0,
     max: Duration::from_secs(30),
 };
 
-/// The longest pause that a result may ask for: a run must not sleep for a year because a server says so.
+/// The longest pause that a result may request: a run must not sleep for a year because a server says so.
 const LONGEST_ASKED: Duration = Duration::from_hours(1);
 
-/// What a pattern may read of a failure.
+/// The parts of a failure that a pattern may read.
 const READ: [&str; 5] = [
     "error.type",
     "error.message",
@@ -88,27 +88,27 @@ const READ: [&str; 5] = [
 ];
 
 const KEYS: [&str; 3] = ["patterns", PROVIDER_ERRORS, "default"];
-/// The list of rows by which the errors of providers are classed.
+/// The list of rows that classify the errors of providers.
 const PROVIDER_ERRORS: &str = "provider_errors";
-/// Keys of a pattern beside those of every row.
+/// Keys of a pattern besides those of every row.
 const ROW_KEYS: [&str; 2] = ["retryable", ORIGIN];
 const DEFAULT_KEYS: [&str; 3] = ["category", "retryable", "retry_policy"];
 
-/// What a failure means.
+/// The class of a failure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Classification {
     /// `permanent`, `transient`, `rate_limited`, `cancelled`, or a category of the configuration.
     pub category: String,
-    /// The pattern that matched; the failure's own code if none was asked; `default`.
+    /// The pattern that matched; the failure's own code if no pattern was tried; `default`.
     pub code: String,
-    /// Whether another try may succeed.
+    /// True if another try may succeed.
     pub retryable: bool,
-    /// How long to wait before it.
+    /// The pause before it.
     pub backoff: Backoff,
 }
 
 impl Classification {
-    /// `classification` as hooks read it: `{category, code, retryable, retry_policy}`.
+    /// Returns `classification` as hooks read it: `{category, code, retryable, retry_policy}`.
     pub fn to_json(&self) -> Value {
         let policy = match self.backoff {
             Backoff::None => Value::Null,
@@ -131,18 +131,18 @@ impl Classification {
 pub(super) struct Classifier {
     rules: Vec<Rule>,
     default: Class,
-    /// The rows by which the errors of providers are classed; each can be read.
+    /// The rows that classify the errors of providers; each is known to be readable.
     provider_errors: Vec<Value>,
 }
 
-/// A pattern, and what it says about the failures it matches.
+/// A pattern with the class of the failures it matches.
 #[derive(Debug, Clone)]
 struct Rule {
     pattern: Pattern,
     class: Class,
 }
 
-/// What a pattern says about the failures it matches.
+/// The class of the failures that a pattern matches.
 #[derive(Debug, Clone)]
 struct Class {
     category: String,
@@ -152,7 +152,7 @@ struct Class {
 
 #[derive(Debug, Clone)]
 struct Pause {
-    /// The header that may ask for a pause of its own, if results may ask at all.
+    /// The header that may request a pause, if results may request any.
     header: Option<String>,
     backoff: Backoff,
 }
@@ -216,7 +216,7 @@ impl Pause {
 }
 
 impl Classifier {
-    /// Reads the section; without one only our own codes are known.
+    /// Reads the section; without one only the daemon's own codes are known.
     pub(super) fn read(config: &Value) -> Result<Self, String> {
         let mut classifier = Self {
             rules: Vec::new(),
@@ -304,7 +304,7 @@ impl Classifier {
     }
 }
 
-/// The class that a failure carries itself.
+/// Returns the class that a failure carries itself.
 fn decided(failure: &Failure) -> Classification {
     let stopped = STOPPED.contains(&failure.code.as_str());
     let (category, retryable, backoff) = match (stopped, failure.retryable) {
@@ -320,7 +320,7 @@ fn decided(failure: &Failure) -> Classification {
     }
 }
 
-/// The class that a tool names itself: `error_class`, or `retryable`, beside its `error` or in it.
+/// Returns the class that a tool names itself: `error_class`, or `retryable`, next to its `error` or in it.
 fn by_word(
     failure: &Failure,
     result: &Value,
@@ -341,7 +341,7 @@ fn by_word(
     Some(class(word.unwrap_or(by_default), retryable, backoff))
 }
 
-/// A bool, or the text of one.
+/// Reads a boolean, or the text of one.
 fn truth(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(truth) => Some(*truth),
@@ -360,13 +360,13 @@ impl Rule {
     }
 }
 
-/// What the result says under `name`, itself or in its `error`.
+/// Returns the member `name` of the result, or of its `error`.
 fn stated<'r>(result: &'r Value, name: &str) -> Option<&'r Value> {
     let in_error = || result.get("error")?.get(name);
     result.get(name).or_else(in_error).filter(|v| !v.is_null())
 }
 
-/// The code of the failure; of a tool that failed in its own words, the tool's.
+/// Returns the code of the failure; for a tool's own failure, the tool's code.
 fn code(failure: &Failure, result: &Value) -> Value {
     let own = || Value::String(failure.code.clone());
     if failure.code != TOOL_FAILED {
@@ -378,7 +378,7 @@ fn code(failure: &Failure, result: &Value) -> Value {
     }
 }
 
-/// The text of the failure; of a tool that failed with an `error` map, the message in it.
+/// Returns the text of the failure; of a tool that failed with an `error` map, the message in it.
 fn message(failure: &Failure, result: &Value) -> Value {
     let told = result
         .get("error")
@@ -388,7 +388,7 @@ fn message(failure: &Failure, result: &Value) -> Value {
         .unwrap_or_else(|| Value::String(failure.message.clone()))
 }
 
-/// The pause in seconds that the result asks for: `retry_after`, or that header of its `headers`.
+/// Returns the pause that the result requests in seconds: `retry_after`, or that header of its `headers`.
 fn asked(header: &str, result: &Value) -> Option<Duration> {
     let in_headers = || {
         let headers = result.get("headers")?.as_object()?;

@@ -1,4 +1,4 @@
-//! How runs wait for each other: what `coordination` says.
+//! Waiting of runs for each other, from `coordination`.
 
 use serde_json::Value;
 
@@ -11,12 +11,12 @@ pub(super) const COORDINATION: &str = "coordination";
 
 /// Keys at the top.
 const KEYS: [&str; 1] = ["wait_threads"];
-/// Keys at the top that other programs read, or that say how threads hand over to each other, which they do not do yet.
+/// Keys at the top that other programs read, or that describe handover between threads, which is not supported yet.
 const IGNORED: [&str; 3] = ["continuation", "transcript_integrity", "orphan_detection"];
 /// Keys of `wait_threads`.
 const WAITS: [&str; 2] = ["default_timeout", "max_timeout"];
 
-/// What the merged section says of waiting; what of it decides nothing is added to `ignored`.
+/// Reads the waiting times of the merged section; entries without effect are added to `ignored`.
 pub(super) fn read(config: &Value, ignored: &mut Vec<String>) -> Result<Waits, String> {
     let Some(file) = ConfigSection::file(COORDINATION, config, &[&KEYS, &IGNORED])? else {
         return Ok(Waits::default());

@@ -1,4 +1,4 @@
-//! Maps of the configuration, and how their faults are reported.
+//! Maps of the configuration, and the reporting of their faults.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use crate::declared::{Fields, ITEM};
 use crate::model::Object;
 use crate::pattern::unknown_key;
 
-/// The key under which the merge of the configuration notes from which space an entry of a list came.
+/// The key under which the merge of the configuration records the space of origin of a list entry.
 pub const ORIGIN: &str = "_space";
 
-/// A fault in the file `section`, at an entry of that kind if it is at one, as people see it.
+/// Describes a fault in the file `section`, at an entry of that kind if there is one, for people.
 pub(super) fn fault(section: &str, what: Option<(&str, &Value)>, problem: &str) -> String {
     let item = format!("config:agent/{section}");
     let place = what.map_or_else(String::new, |(kind, entry)| {
@@ -34,7 +34,7 @@ pub(super) struct ConfigSection<'c> {
 }
 
 impl<'c> ConfigSection<'c> {
-    /// All that the file `section` holds, with no other keys than those of every file and `known`; `None` if it is absent.
+    /// Opens the file `section`, with no other keys than those of every file and `known`; `None` if it is absent.
     pub(super) fn file(
         section: &'static str,
         value: &'c Value,
@@ -59,7 +59,7 @@ impl<'c> ConfigSection<'c> {
         }
     }
 
-    /// The map `key`, which has these keys only.
+    /// Opens the map `key`, which may have these keys only.
     pub(super) fn part(&self, key: &str, known: &[&str]) -> Result<Option<Self>, String> {
         let expected = format!("a map with {}", known.join(", "));
         let Some(map) = self.map(key, &expected)? else {
@@ -76,7 +76,7 @@ impl<'c> ConfigSection<'c> {
         }
     }
 
-    /// The entries of the list `key`; none if it is absent.
+    /// Returns the entries of the list `key`; none if it is absent.
     pub(super) fn entries(&self, key: &str) -> Result<&'c [Value], String> {
         match self.given(key) {
             None => Ok(&[]),
@@ -85,7 +85,7 @@ impl<'c> ConfigSection<'c> {
         }
     }
 
-    /// Notes which of `keys` are there, though they decide nothing.
+    /// Records which of `keys` are present without effect.
     pub(super) fn ignore(&self, keys: &[&str], ignored: &mut Vec<String>) {
         let (section, path) = (self.section, &self.path);
         let there = keys.iter().filter(|key| self.map.contains_key(**key));
@@ -94,7 +94,7 @@ impl<'c> ConfigSection<'c> {
         }));
     }
 
-    /// A fault of the file.
+    /// Describes a fault of the file.
     pub(super) fn fault(&self, problem: &str) -> String {
         fault(self.section, None, problem)
     }

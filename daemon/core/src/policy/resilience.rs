@@ -1,4 +1,4 @@
-//! How much runs may bear: what `resilience` says.
+//! Retries, limits and terms of child runs from `resilience`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -20,14 +20,14 @@ const KEYS: [&str; 5] = [
     "child_policy",
     "concurrency",
 ];
-/// Keys at the top, and below `limits.enforcement` and `retry`, that other programs read and that decide nothing here.
+/// Keys at the top that other programs read and that have no effect here.
 const IGNORED: [&str; 2] = ["checkpoint", "coordination"];
 const IGNORED_CHECKS: [&str; 2] = ["check_before_turn", "check_after_turn"];
 const IGNORED_RETRIES: [&str; 1] = ["policies"];
 /// Keys of `limits`.
 const LIMITS: [&str; 3] = ["defaults", "enforcement", "repeated_calls"];
 
-/// Keys of `limits.defaults`; all but `spend` concern threads only.
+/// Keys of `limits.defaults`; all but `spend` apply to threads only.
 const DEFAULT_LIMITS: [&str; 7] = [
     "spend",
     "spend_currency",
@@ -38,7 +38,7 @@ const DEFAULT_LIMITS: [&str; 7] = [
     "duration_seconds",
 ];
 
-/// What `resilience` says; nothing where it says nothing.
+/// The content of `resilience`; absent entries have their defaults.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Resilience {
     /// `retry.max_retries`.
@@ -53,15 +53,15 @@ pub(super) struct Resilience {
     pub(super) preload: Preload,
     /// `child_policy` and `concurrency`.
     pub(super) children: ChildTerms,
-    /// What it says that decides nothing.
+    /// Entries without effect.
     pub(super) ignored: Vec<String>,
 }
 
-/// What becomes of a thread that has reached a limit.
+/// The handling of a thread that has reached a limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnExceed {
-    /// It is suspended, and asks for a higher limit.
+    /// It is suspended, and requests a higher limit.
     #[default]
     Escalate,
     /// It is suspended.
@@ -70,18 +70,19 @@ pub enum OnExceed {
     Fail,
 }
 
-/// How much room there is for tools that a model is offered by name.
+/// The space for tools that a model is offered by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Preload {
-    /// Most tokens of all of them, however large the window is.
+    /// Limit of the tokens of all of them, for a window of any size.
     cap: u64,
 }
 
-/// The part of the window of a model that tools offered by name may take, unless the configuration says less.
+/// Divisor of the model's window: tools offered by name may take this part of it, unless the configuration sets less.
 const WINDOW_SHARE: u64 = 10;
 
 impl Preload {
-    /// Most tokens of all of them, for a model with such a window; those that a directive names are offered beyond that.
+    /// Returns the limit of the tokens of all of them, for a model with this window. Tools that a directive names are
+    /// offered in addition.
     pub fn most_tokens(self, window: u32) -> u64 {
         self.cap.min(u64::from(window) / WINDOW_SHARE)
     }
@@ -113,7 +114,7 @@ impl Resilience {
     }
 }
 
-/// `retry.max_retries`, if it is set.
+/// Reads `retry.max_retries`, if it is set.
 fn retries(file: &ConfigSection<'_>, ignored: &mut Vec<String>) -> Result<Option<u32>, String> {
     let known = [&["max_retries"], IGNORED_RETRIES.as_slice()].concat();
     let Some(retry) = file.part("retry", &known)? else {
@@ -123,7 +124,7 @@ fn retries(file: &ConfigSection<'_>, ignored: &mut Vec<String>) -> Result<Option
     retry.whole("max_retries")
 }
 
-/// The part `key` of `limits`.
+/// Returns the part `key` of `limits`.
 fn of_limits<'c>(
     limits: Option<&ConfigSection<'c>>,
     key: &str,
@@ -132,7 +133,7 @@ fn of_limits<'c>(
     limits.map_or(Ok(None), |limits| limits.part(key, known))
 }
 
-/// `limits.enforcement.on_exceed`.
+/// Reads `limits.enforcement.on_exceed`.
 fn on_exceed(
     limits: Option<&ConfigSection<'_>>,
     ignored: &mut Vec<String>,
@@ -153,7 +154,7 @@ fn on_exceed(
     Ok(word.unwrap_or_default())
 }
 
-/// `limits.defaults`.
+/// Reads `limits.defaults`.
 fn default_limits(limits: Option<&ConfigSection<'_>>) -> Result<Limits, String> {
     let Some(defaults) = of_limits(limits, "defaults", &DEFAULT_LIMITS)? else {
         return Ok(Limits::default());
@@ -170,17 +171,17 @@ fn default_limits(limits: Option<&ConfigSection<'_>>) -> Result<Limits, String> 
     })
 }
 
-/// The value of one of `limits.defaults`; `none` is no limit.
+/// Returns the value of one of `limits.defaults`; `none` is no limit.
 fn limited<'c>(defaults: &ConfigSection<'c>, key: &str) -> Option<&'c Value> {
     defaults.given(key).filter(|given| **given != "none")
 }
 
-/// One of `limits.defaults`, a whole number.
+/// Reads one of `limits.defaults`, a whole number.
 fn limit<N: TryFrom<u64>>(defaults: &ConfigSection<'_>, key: &str) -> Result<Option<N>, String> {
     limited(defaults, key).map_or(Ok(None), |_| defaults.whole(key))
 }
 
-/// `limits.defaults.spend`.
+/// Reads `limits.defaults.spend`.
 fn default_spend(defaults: &ConfigSection<'_>) -> Result<Option<Usd>, String> {
     let amount = limited(defaults, "spend").map(Usd::from_json).transpose();
     amount.map_err(|error| {
@@ -190,7 +191,7 @@ fn default_spend(defaults: &ConfigSection<'_>) -> Result<Option<Usd>, String> {
     })
 }
 
-/// `tool_preload`: no room if it is not enabled.
+/// Reads `tool_preload`: no space if it is not enabled.
 fn preload(file: &ConfigSection<'_>) -> Result<Preload, String> {
     let Some(preload) = file.part("tool_preload", &["enabled", "max_tokens"])? else {
         return Ok(Preload::default());

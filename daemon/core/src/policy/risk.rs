@@ -1,9 +1,9 @@
-//! What a thread may do that somebody should have thought about before it begins.
+//! Permissions of a thread that its author must have considered before it begins.
 //!
-//! **Owns** the table of `capability_risk`, and the verdict on the permissions of a directive. **Never** decides what a thread may do:
-//! its layers do, and they are asked for each action. **Rule.** The most specific pattern that covers a permission says its class; a
-//! permission that reaches into patterns which it is wider than has the highest class among them, too; one that no pattern covers has the
-//! highest of all.
+//! **Owns** the table of `capability_risk`, and the verdict on the permissions of a directive. **Never** decides what a
+//! thread may do: its layers do, for each action. **Rule.** The most specific pattern that covers a permission decides
+//! its class. A permission that is wider than some patterns it reaches has at least the highest class among them. A
+//! permission that no pattern covers has the highest class.
 
 use serde_json::Value;
 use strum::{EnumString, IntoStaticStr, VariantArray};
@@ -28,21 +28,20 @@ const KEYS: [&str; 5] = ["id", "pattern", "risk", "description", ORIGIN];
 pub enum Risk {
     /// It changes nothing.
     Safe,
-    /// It may change what lies in the project.
+    /// It may change files of the project.
     Write,
-    /// It may run commands, or make others trust what it wrote: a warning at the start, unless it is acknowledged.
+    /// It may run commands, or make others trust its output: a warning at the start, unless it is acknowledged.
     Elevated,
-    /// There is nothing that it may not do: refused, unless it is acknowledged by name.
+    /// It may do anything: refused, unless it is acknowledged by name.
     Unrestricted,
 }
 
 impl Risk {
-    /// Its name.
     pub const fn as_str(self) -> &'static str {
         self.into_str()
     }
 
-    /// What becomes of the start of a thread that does not acknowledge it.
+    /// Returns the handling of the start of a thread that does not acknowledge it.
     pub const fn policy(self) -> RiskPolicy {
         match self {
             Self::Safe | Self::Write => RiskPolicy::Allow,
@@ -56,40 +55,39 @@ impl Risk {
     }
 }
 
-/// What becomes of the start of a thread with a risk that its author has not acknowledged.
+/// The handling of the start of a thread with a risk that its author has not acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum RiskPolicy {
     /// It begins.
     Allow,
-    /// It begins, and is warned of.
+    /// It begins with a warning.
     AcknowledgeRequired,
     /// It is refused.
     Block,
 }
 
 impl RiskPolicy {
-    /// Its name.
     pub const fn as_str(self) -> &'static str {
         self.into_str()
     }
 }
 
-/// Which patterns are how risky.
+/// Patterns with their classes of risk.
 #[derive(Debug, Clone)]
 pub struct Risks(Vec<(String, Risk)>);
 
-/// What the permissions of a directive mean for its start.
+/// The consequences of the permissions of a directive for its start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RiskVerdict {
-    /// Permissions that keep it from starting.
+    /// Permissions that prevent its start.
     pub refused: Vec<String>,
-    /// Permissions that are a warning.
+    /// Permissions that cause a warning.
     pub told: Vec<String>,
 }
 
 impl Risks {
-    /// Reads the merged file. The error says what is wrong, where, and how to fix it.
+    /// Reads the merged file. The error names the problem, its position and the fix.
     pub fn read(config: &Value) -> Result<Self, String> {
         let file = ConfigSection::file(CAPABILITY_RISK, config, &[&["risks"]])?;
         let file = file.ok_or_else(|| fault(CAPABILITY_RISK, None, "it says nothing"))?;
@@ -102,7 +100,7 @@ impl Risks {
         Ok(Self(risks))
     }
 
-    /// How risky a permission is.
+    /// Returns the risk of a permission.
     pub fn of(&self, permission: &str) -> Risk {
         if !can_match(permission) {
             return Risk::Safe;
@@ -111,10 +109,10 @@ impl Risks {
             .0
             .iter()
             .filter(|(pattern, _)| covers(pattern, permission));
-        // Of two that are as long, the riskier one.
+        // Of two patterns of the same length the riskier one counts.
         let nearest = covering.max_by_key(|(pattern, risk)| (pattern.len(), *risk));
         let Some((_, nearest)) = nearest else {
-            // It reaches what nobody has spoken of.
+            // It reaches capabilities that no pattern covers.
             return Risk::Unrestricted;
         };
         let within = self
@@ -124,8 +122,8 @@ impl Risks {
         within.map(|(_, risk)| *risk).fold(*nearest, Risk::max)
     }
 
-    /// What these permissions mean for the start of a thread whose author knows of the risks `acknowledged`. A class that is
-    /// acknowledged stands for those below it.
+    /// Returns the verdict for the start of a thread with these permissions, whose author accepts the risks
+    /// `acknowledged`. An acknowledged class includes those below it.
     pub fn gate(&self, permissions: &[String], acknowledged: &[Acknowledged]) -> RiskVerdict {
         let known = acknowledged
             .iter()
@@ -165,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// What is shipped.
+    /// The shipped table.
     fn shipped() -> Risks {
         let text = include_str!("../../../../.ai/config/agent/capability_risk.yaml");
         Risks::read(&crate::yaml::parse(text).unwrap().value).unwrap()
@@ -343,7 +341,7 @@ mod tests {
             let after = risks.gate(&permissions, &known(&all));
             prop_assert!(after.refused.iter().all(|p| before.refused.contains(p)));
             prop_assert!(after.told.iter().all(|p| before.told.contains(p)));
-            // Several classes are as good as the highest of them.
+            // Several classes count as the highest of them.
             let highest = all.iter().max().copied().unwrap_or(more);
             prop_assert_eq!(risks.gate(&permissions, &known(&[highest])), after);
         }

@@ -30,7 +30,7 @@ const SHIPPED: [(&str, &str); 4] = [
     ),
 ];
 
-/// The shipped configuration, its list entries marked as the system's.
+/// The shipped configuration, its list entries with the origin `system`.
 fn shipped() -> Value {
     let read = |text| {
         let mut file = yaml::parse(text).unwrap().value;
@@ -73,7 +73,7 @@ fn exponential(base: f64, seconds: u64) -> Backoff {
     }
 }
 
-/// What the shipped configuration says: code and category.
+/// The verdict of the shipped configuration: code and category.
 fn verdict(failure: &Failure, result: &Value) -> (String, String) {
     let class = POLICY.classify(failure, result);
     assert_eq!(
@@ -97,7 +97,7 @@ const CATEGORIES: [(&str, &str); 10] = [
     ("default", "permanent"),
 ];
 
-/// Asserts that the shipped patterns find `code` in a failure of a tool, with the category that belongs to it.
+/// Asserts that the shipped patterns find `code` in a failure of a tool, with its category.
 fn assert_sorted(text: &str, result: &Value, code: &str) {
     let category = CATEGORIES.iter().find(|(known, _)| *known == code);
     let (_, category) = category.unwrap();
@@ -184,7 +184,7 @@ fn texts_compare_without_regard_to_case() {
     ] {
         assert_eq!(verdict(&tool(text), &result).0, code, "{text} {result}");
     }
-    // In the pattern as well, whatever the operator; classes of characters stay what they are.
+    // The pattern is folded as well, whatever the operator; classes of characters stay as they are.
     for test in [
         json!({"path": "error.message", "op": "regex", "value": "^DISK \\S+ Full$"}),
         json!({"path": "error.message", "op": "contains", "value": "DISK"}),
@@ -218,7 +218,7 @@ fn failures_of_our_own_are_sorted_by_their_code() {
     ] {
         assert_eq!(said(own(code, false), Value::Null), "permanent", "{code}");
         assert_eq!(said(own(code, true), Value::Null), "permanent", "{code}");
-        // A nested run hands on why it failed.
+        // A nested run passes on the cause of its failure.
         let nested = said(tool("network"), json!({"success": false, "code": code}));
         assert_eq!(nested, "permanent", "{code}");
     }
@@ -230,7 +230,7 @@ fn failures_of_our_own_are_sorted_by_their_code() {
         ..Failure::permanent("timeout", "took too long")
     };
     assert_eq!(verdict(&timeout, &Value::Null).0, "network_timeout");
-    // What the broken-off tool had printed does not change what happened to it.
+    // The output of the interrupted tool does not change the cause.
     assert_eq!(
         verdict(&timeout, &json!({"code": "permission_denied"})).0,
         "network_timeout"
@@ -476,7 +476,7 @@ fn a_bad_pattern_is_named_with_file_entry_and_fix() {
     }
 }
 
-/// The file is refused, with what is wrong in it and how to continue.
+/// Asserts that the file is refused with its problem and the fix.
 fn assert_named_with_the_fix(config: &Value, told: &str) {
     let error = Policy::from_config(config).unwrap_err();
     assert!(
@@ -839,7 +839,7 @@ fn hooks_are_ordered_by_layer_without_thread_hooks() {
         "infra_hooks": [hook("i1", "after_step"), hook("i2", "after_complete")],
         "builtin_hooks": [
             hook("b1", "limit"),
-            // Of threads: nothing else about it is looked at.
+            // A hook for threads: nothing else in it is checked.
             {"id": "t", "event": "context_window_pressure", "directive": "x", "layer": 9},
             hook("b2", "error"),
         ],
@@ -854,7 +854,7 @@ fn hooks_are_ordered_by_layer_without_thread_hooks() {
         .collect();
     let expected = [("b1", 2), ("b2", 2), ("i1", 3)];
     assert_eq!(found, expected.map(|(id, layer)| (id.to_owned(), layer)));
-    // What does nothing is reported: somebody relies on it.
+    // Entries without effect are reported: their author relies on them.
     let told = [
         "`context_hooks` has no effect",
         "`action_primaries` has no effect",

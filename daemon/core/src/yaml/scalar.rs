@@ -1,12 +1,12 @@
-//! Values of scalars by the core schema of YAML 1.2, and what YAML 1.1 makes of the same text.
+//! Values of scalars by the core schema of YAML 1.2, and the different values of YAML 1.1.
 
 use serde_json::{Number, Value};
 
 /// A plain scalar without a tag.
 pub(super) enum Plain {
-    /// Every version of YAML reads this.
+    /// Every version of YAML reads the same value.
     Clear(Value),
-    /// Text here; what YAML 1.1 reads.
+    /// Text here; holds the kind that YAML 1.1 reads.
     Text(&'static str),
     /// A number here, text in YAML 1.1: `0o17`, `1e3`.
     Number(Value),
@@ -62,7 +62,7 @@ impl Plain {
     }
 }
 
-/// What a plain scalar without a tag is as a key, in words, unless it is text.
+/// Describes a plain scalar without a tag as a key, unless it is text.
 pub(super) fn unfit_key(text: &str) -> Option<String> {
     if text.is_empty() || is_null(text) {
         return Some("null".to_owned());
@@ -76,7 +76,7 @@ pub(super) fn unfit_key(text: &str) -> Option<String> {
     Some(value.map_or_else(|()| text.to_owned(), |value| value.to_string()))
 }
 
-/// Reads a scalar with a tag of the core schema; the error says what the tag asks for.
+/// Reads a scalar with a tag of the core schema; the error describes the value that the tag requires.
 pub(super) fn tagged(tag: &str, text: &str) -> Result<Value, &'static str> {
     match tag {
         "bool" => bool_of(text).map(Value::Bool).ok_or("a boolean"),
@@ -147,7 +147,7 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Digits and an exponent without a point between them, which is no number in YAML 1.1.
+/// True for digits and an exponent without a point between them, which is no number in YAML 1.1.
 fn is_without_point(unsigned: &str) -> bool {
     unsigned
         .split_once(['e', 'E'])
@@ -156,7 +156,7 @@ fn is_without_point(unsigned: &str) -> bool {
         })
 }
 
-/// `2026-01-31`, alone or before a time.
+/// True for `2026-01-31`, alone or before a time.
 fn is_date(text: &str) -> bool {
     let date = text.split(['T', 't', ' ']).next().unwrap_or_default();
     let parts: Vec<&str> = date.split('-').collect();

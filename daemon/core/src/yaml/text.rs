@@ -1,13 +1,11 @@
-//! Places in a text, and what is wrong there.
+//! Positions in a text, and faults there.
 
 use crate::error::{ErrorKind, Kinded};
 
-/// A place in a text, both counted from 1; columns count characters.
+/// A position in a text. Line and column count from 1; columns count characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
-    /// The line.
     pub line: usize,
-    /// The column.
     pub column: usize,
 }
 
@@ -16,15 +14,13 @@ impl Position {
     pub const START: Self = Self { line: 1, column: 1 };
 }
 
-/// Something wrong, or doubtful, at one place of a text.
+/// A fault, or a doubt, at one position of a text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
 pub struct YamlFault {
-    /// What is wrong, for people.
+    /// For people.
     pub message: String,
-    /// The line, from 1.
     pub line: usize,
-    /// The column, from 1.
     pub column: usize,
 }
 

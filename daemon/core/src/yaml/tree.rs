@@ -1,4 +1,4 @@
-//! From the events of a text to its value, with the place of each key and value.
+//! From the events of a text to its value, with the position of each key and value.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 use super::scalar::{Plain, tagged, unfit_key};
 use super::text::{Position, YamlFault};
 
-/// Deepest nesting, aliases expanded.
+/// Limit of the nesting, aliases expanded.
 pub(super) const MAX_DEPTH: usize = 100;
-/// Most keys and values, aliases expanded.
+/// Limit of the keys and values, aliases expanded.
 pub(super) const MAX_NODES: usize = 100_000;
-/// Most bytes of text, aliases expanded.
+/// Limit of the bytes of text, aliases expanded.
 pub(super) const MAX_BYTES: usize = 16 << 20;
 
 type Object = Map<String, Value>;
@@ -49,7 +49,7 @@ impl Place {
         }
     }
 
-    /// The place of a value that is in no text.
+    /// Returns the position of a value that is in no text.
     pub(super) const fn nowhere() -> Self {
         Self::new(Position::START, Position::START)
     }
@@ -95,7 +95,7 @@ impl Weight {
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
-    /// Adds an entry of the collection that this is the weight of.
+    /// Adds an entry of the collection whose weight this is.
     fn hold(&mut self, entry: Self) {
         self.add(entry);
         self.depth = self.depth.max(entry.depth + 1);
@@ -119,18 +119,18 @@ enum Content {
     List(Vec<Value>),
     Map {
         values: Object,
-        /// The maps that `<<` takes keys from.
+        /// The maps from which `<<` takes keys.
         merged: Vec<Object>,
-        /// The key whose value comes next.
+        /// The key of the next value.
         key: Option<Slot>,
     },
 }
 
-/// Where the next value goes.
+/// The destination of the next value.
 struct Slot {
     name: String,
     at: Position,
-    /// What the key is instead of text, in words.
+    /// Description of a key that is not text.
     unfit: Option<String>,
 }
 
@@ -141,12 +141,11 @@ pub(super) struct Tree {
     pub(super) warnings: Vec<YamlFault>,
     open: Vec<Open>,
     anchors: HashMap<usize, (Weight, Value)>,
-    /// The size of the document.
     total: Weight,
-    /// The size of all that anchors hold, which is kept a second time.
+    /// The total size of the values that anchors hold, which are stored a second time.
     kept: Weight,
     documents: usize,
-    /// The end of the text, in characters, if no line break is there.
+    /// The end of the text, in characters, if it has no line break.
     open_end: Option<usize>,
 }
 
@@ -188,7 +187,7 @@ impl Tree {
                 check_tag(tag.as_deref(), at)?;
                 let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
                 let is_last = self.open_end.is_some_and(|end| span.end.index() >= end);
-                // The parser ends the last line of a text with a break that is not there.
+                // The parser ends the last line of a text with a line break that does not exist.
                 let text = match text.strip_suffix('\n') {
                     Some(text) if is_block && is_last => text,
                     Some(_) | None => text,
@@ -225,7 +224,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Keeps what an anchor names for its aliases.
+    /// Stores the value of an anchor for its aliases.
     fn keep(
         &mut self,
         anchor: usize,
@@ -326,7 +325,7 @@ impl Tree {
         matches!(content, Some(Content::Map { key: None, .. }))
     }
 
-    /// Notes the key of the next value.
+    /// Records the key of the next value.
     fn key(
         &mut self,
         text: &str,
@@ -353,7 +352,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Reads a plain scalar: refuses numbers that JSON or 64 bits do not hold, and warns of texts YAML 1.1 reads
+    /// Reads a plain scalar. Refuses numbers that JSON or 64 bits do not hold, and warns of texts that YAML 1.1 reads
     /// differently.
     fn plain(&mut self, text: &str, anchor: usize, at: Position) -> Result<Value, YamlFault> {
         let (value, warning) = match Plain::of(text) {
@@ -429,7 +428,7 @@ impl Tree {
             Content::Map {
                 mut values, merged, ..
             } => {
-                // Its own keys win, then the first source that has a key.
+                // The map's own keys take precedence, then the first source that has a key.
                 for (key, value) in merged.into_iter().flatten() {
                     values.entry(key).or_insert(value);
                 }
@@ -458,7 +457,7 @@ fn check_key(slot: &Slot, at: Position) -> Result<(), YamlFault> {
     }
 }
 
-/// The maps a merge takes keys from; `None` if the value is nothing to merge.
+/// Returns the maps from which a merge takes keys; `None` if the value cannot be merged.
 fn merge_sources(value: Value) -> Option<Vec<Object>> {
     let map = |value| match value {
         Value::Object(map) => Some(map),

@@ -1,10 +1,10 @@
-//! What is wrong with a file, and where.
+//! Faults of files, and their positions.
 
 use std::cell::Cell;
 
 use super::*;
 
-/// What stands in `metadata`, what stands behind it, the code of a finding, and a part of its message.
+/// The content of `metadata`, the text after it, the code of a finding, and a part of its message.
 type Case = (&'static str, &'static str, &'static str, &'static str);
 
 const CASES: &[Case] = &[
@@ -409,7 +409,7 @@ fn versions_have_three_numbers() {
     }
 }
 
-/// A directive with so many inputs and a prompt.
+/// A directive with that many inputs and a prompt.
 fn wide(inputs: usize, body: &str) -> String {
     let inputs: Vec<String> = (0..inputs)
         .map(|n| format!("<input name=\"i{n}\" default=\"x\"/>"))

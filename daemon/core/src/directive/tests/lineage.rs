@@ -1,4 +1,4 @@
-//! Directives over those they extend.
+//! Directives merged with those they extend.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The text that a directive comes to.
+//! Prompts of directives.
 
 use super::*;
 use crate::directive::fill::fill;
@@ -37,7 +37,7 @@ fn placeholders_are_filled_in_one_pass() {
         ("{input:no:a: b}{input:no|c}{env:NO:d}", "a: bcd", 0),
         ("{input:a:else}", "x", 0),
         ("{input:no:}", "", 0),
-        // Nothing of ours.
+        // No placeholders of Rye.
         (
             "${a} {input} {input:} {input:a b} ${inputs.a.b} ${inputs.a|b} {env:A|b} {env:A?}",
             "${a} {input} {input:} {input:a b} ${inputs.a.b} ${inputs.a|b} {env:A|b} {env:A?}",
