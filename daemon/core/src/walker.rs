@@ -1,7 +1,7 @@
-//! The walker: the pure machine that decides what a graph run does next.
+//! The walker: the pure machine that decides the next step of a graph run.
 //!
-//! **Owns** a copy of the run's record, which it advances by the very events it hands out. **Never** acts, waits or
-//! reads a clock: the driver (`ryed::drive`) commits the events, carries out each [`Call`] and reports the outcome.
+//! **Owns** a copy of the run's record, which it advances by the very events it emits. **Never** acts, waits or reads a
+//! clock: the driver (`ryed::drive`) commits the events, carries out each [`Call`] and reports the outcome.
 //!
 //! ```text
 //!            next(now)                                start(call)   conclude(slot, outcome)
@@ -12,16 +12,17 @@
 //!    └───────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! **Attempts.** Everything with an effect is an attempt in a [`Slot`]: the action of a node, an item of a foreach node,
-//! the action of a hook. Each has its own events, its own effect and its own idempotency key. After [`Move::Call`] the
-//! driver calls [`Machine::start`] or, for a call that needs no effect, [`Machine::conclude`] before it asks for the next move.
+//! **Attempts.** Everything with an effect is an attempt in a [`Slot`]: the action of a node, an item of a foreach
+//! node, the action of a hook. Each has its own events, its own effect and its own idempotency key. After
+//! [`Move::Call`] the driver calls [`Machine::start`] or, for a call that needs no effect, [`Machine::conclude`] before
+//! it requests the next move.
 //!
-//! **Order.** Every attempted node costs a step, a repeated attempt does not. Requests to stop and limits are looked at
-//! before each node and before each item. A walker made from a record with attempts in flight repeats those first,
-//! with the same `_now` and the same keys; an at-most-once one suspends the run as `uncertain`, one that is a
-//! child run is attached to again. **Failure.** A template that cannot be evaluated is the failure of its node. What
-//! follows a failure is decided in this order: the node's `retry`, beyond which nobody tries it again, the hooks of the `error` event, the node's
-//! `on_error` edge, the graph's `on_error`.
+//! **Order.** Every attempted node costs a step, a repeated attempt does not. Stop requests and limits are checked
+//! before each node and before each item. A walker made from a record with attempts in flight repeats those first, with
+//! the same `_now` and the same keys. An at-most-once attempt suspends the run as `uncertain`; an attempt by a child
+//! run is attached again. **Failure.** A template that cannot be evaluated is the failure of its node. The consequence
+//! of a failure is decided in this order: the node's `retry` (with one, no hook retries the node), the hooks of the
+//! `error` event, the node's `on_error` edge, the graph's `on_error`.
 
 mod doubt;
 mod ending;
@@ -56,20 +57,21 @@ use crate::model::graph::{At, GraphState};
 use crate::model::{Event, Failure, Life, Outcome, Run, Slot, Suspension};
 use crate::policy::Policy;
 
-/// Steps without an effect that are walked before the driver looks for requests again.
+/// Limit of the steps without an effect between two checks for requests by the driver.
 const NOTE_STEPS: usize = 64;
-/// Bytes that such steps assign before it does; a run whose state is larger is walked where it holds nobody up.
+/// Limit of the bytes that such steps assign. A run with a larger state is walked on a thread that may block.
 const NOTE_BYTES: usize = 1 << 20;
-/// Time that they take before it does.
+/// Limit of the time that they take.
 const NOTE_TIME: Duration = Duration::from_millis(2);
-/// Bytes that conditions look at where one step is chosen; a run in which they may be more is walked where it holds nobody up.
+/// Limit of the bytes that conditions visit to choose one step. A run in which they may be more is walked on a thread
+/// that may block.
 const LOOKED_BYTES: usize = 16 << 20;
-/// Warnings that a run records in one life of the daemon.
+/// Limit of the warnings that a run records in one life of the daemon.
 const MOST_WARNINGS: usize = 1000;
-/// Characters of a warning.
+/// Limit of the characters of a warning.
 const WARNING_CHARS: usize = 500;
 
-/// One turn of the machine.
+/// The result of one turn of the machine.
 enum Turn {
     /// Look at the record again.
     Again,
@@ -77,49 +79,48 @@ enum Turn {
     Wait(Option<Uptime>),
 }
 
-/// One graph run being walked.
 #[derive(Debug, Clone)]
 pub struct Walker {
     graph: Arc<Graph>,
     policy: Arc<Policy>,
     run: Arc<Run>,
     cost: CostSource,
-    /// Asked how long pure steps have taken by now; without one, they are counted only.
+    /// Measures the time of pure steps; without it they are only counted.
     clock: Option<Arc<dyn Clock>>,
-    /// What choosing what follows a step takes at most, in looks at a value.
+    /// Highest cost of choosing the successor of a step, in visited values.
     looks: usize,
     /// The memory that all runs share.
     memory: Arc<Memory>,
-    /// What was taken of it, and is not in the record yet.
+    /// Charges to it that are not in the record yet.
     charges: Vec<Arc<Charge>>,
-    /// Bytes assigned since the machine was last asked.
+    /// Bytes assigned since the last move.
     assigned: usize,
-    /// Things the author of the graph should know, not yet recorded.
+    /// Warnings for the author of the graph, not yet recorded.
     notes: Vec<String>,
-    /// What was recorded of them in this life, by node: a loop says each thing once.
+    /// Warnings recorded in this life, by node: a loop reports each one once.
     warned: Arc<HashSet<(Option<String>, String)>>,
-    /// Attempts handed out in this life that have not been concluded, and when that was.
+    /// Attempts emitted in this life that have not been concluded, with their start.
     running: BTreeMap<Slot, Uptime>,
-    /// The clock that delays are measured with, as last read.
+    /// The monotonic clock for delays, as last read.
     up: Uptime,
-    /// When the run's time is over, once it has been looked at in this life.
+    /// End of the run's time, once it has been computed in this life.
     deadline: Option<Uptime>,
-    /// When the retry that is due, of that step and attempt, is made.
+    /// Time of the pending retry of that step and attempt.
     retry: Option<(u32, u32, Uptime)>,
     /// Attempts whose child run is suspended.
     suspended: BTreeMap<Slot, RunId>,
-    /// Hooks of the end that were stopped: they are not asked again.
+    /// Hooks of the end that were stopped: they are not called again.
     stopped: BTreeSet<u32>,
-    /// `_now` of the step that the node ahead becomes.
+    /// `_now` of the step for the next node.
     ahead: Option<Timestamp>,
-    /// The run is to be suspended before its next attempt.
+    /// Reason to suspend the run before its next attempt.
     held: Option<Suspension>,
-    /// What the items of the foreach node at hand see.
+    /// Scope of the items of the current foreach node.
     items: Option<ItemScope>,
 }
 
 impl Walker {
-    /// A walker for `run`, which may be fresh or recovered after a restart.
+    /// Makes a walker for `run`, which may be fresh or recovered after a restart.
     pub fn new(graph: Arc<Graph>, policy: Arc<Policy>, run: Arc<Run>) -> Self {
         let asked = policy
             .hooks()
@@ -151,32 +152,32 @@ impl Walker {
         }
     }
 
-    /// The walker, whose hooks read what `cost` says; without it they read zero.
+    /// Sets the source of the cost that hooks read; without it they read zero.
     #[must_use]
     pub fn with_cost(self, cost: CostSource) -> Self {
         Self { cost, ..self }
     }
 
-    /// The walker, which takes no more of `memory` than there is; without it there is no limit but its own.
+    /// Sets the shared memory; without it there is only the limit of the run itself.
     #[must_use]
     pub fn within(self, memory: Arc<Memory>) -> Self {
         Self { memory, ..self }
     }
 
-    /// The walker, which hands out its pure steps when they have taken a while by this clock.
+    /// Sets the clock by which the walker emits its pure steps after a while.
     #[must_use]
     pub fn paced(self, clock: Arc<dyn Clock>) -> Self {
         let clock = Some(clock);
         Self { clock, ..self }
     }
 
-    /// Whether looking at so many bytes may hold up others.
+    /// True if visiting that many bytes may block other work.
     fn is_large(&self, bytes: usize) -> bool {
         bytes > NOTE_BYTES || bytes.saturating_mul(self.looks) > LOOKED_BYTES
     }
 
-    /// Takes note of the time. How long the run was active before this life of the daemon, the wall clock tells, and no step of it
-    /// gives the run more or less than its time; from then on only the clock for delays counts.
+    /// Records the time. The wall clock gives the time for which the run was active before this life of the daemon, and
+    /// it may have been set. From then on only the clock for delays counts.
     fn look(&mut self, now: Tick) {
         self.up = now.up;
         if let (None, Some(timeout), Some(since)) =
@@ -219,7 +220,7 @@ impl Walker {
         }
     }
 
-    /// The walk of the run, as far as it is on record here.
+    /// Returns the walk of the run in the walker's own record.
     fn walk(&self) -> &GraphState {
         self.run
             .graph()
@@ -281,7 +282,7 @@ impl Walker {
         Turn::Again
     }
 
-    /// Nothing more can start now. Calls in flight are waited for until the run's time is over.
+    /// Nothing more can start now: waits for calls in flight until the run's time is over.
     fn rest(&self) -> Turn {
         Turn::Wait(self.deadline.filter(|deadline| self.up < *deadline))
     }
@@ -290,7 +291,7 @@ impl Walker {
         idempotency_key(self.run.spec.effect_scope(), node, visit, item, hook)
     }
 
-    /// Advances the walker's own record by `event` and hands it out, behind the notes that were made on the way to it.
+    /// Advances the walker's own record by `event` and emits it, after the notes made before it.
     fn record(&mut self, now: Timestamp, event: Event, events: &mut Vec<Event>) {
         let node = self.node_of_notes().map(str::to_owned);
         for note in std::mem::take(&mut self.notes) {
@@ -305,7 +306,7 @@ impl Walker {
         self.apply(now, event, events);
     }
 
-    /// The node that hooks are being asked about, else the one at hand.
+    /// Returns the node about which hooks are being called, else the current one.
     fn node_of_notes(&self) -> Option<&str> {
         let round = self.walk().at.round();
         let asked = round.and_then(|round| round.context.get("node")?.as_str());
@@ -342,7 +343,7 @@ impl Machine for Walker {
         let Ok(result) = bounds::within(&outcome.result, usize::MAX, NOTE_BYTES) else {
             return true;
         };
-        // The end of an item is put on record; nothing looks at the state for it.
+        // The end of an item is only recorded; nothing reads the state for it.
         let state = if self.is_among_items() { 0 } else { state };
         self.is_large(state + result)
     }
@@ -435,7 +436,7 @@ impl Machine for Walker {
     }
 }
 
-/// A number from 0 to 1 that is the same for the same key and different for others: spreads retries without chance.
+/// Returns a number from 0 to 1, derived from the key: spreads retries deterministically.
 fn jitter(key: &str) -> f64 {
     let head = key
         .get(..8)
@@ -443,7 +444,7 @@ fn jitter(key: &str) -> f64 {
     f64::from(head.unwrap_or(0)) / f64::from(u32::MAX)
 }
 
-/// An error of an expression, as the failure of its node.
+/// Makes the failure of a node from an error of an expression.
 fn interpolation_failure(error: &crate::expr::Error) -> Failure {
     Failure::permanent("interpolation_failed", with_sources(error))
 }

@@ -1,7 +1,7 @@
-//! Attempts whose outcome nobody knows, for the person who finds out: what each calls, under which key, since when.
+//! Attempts of unknown outcome, for the person who finds out: item and parameters, idempotency key and start of each.
 //!
-//! All are named. What they call is reported as long as it stays within [`MOST_SHOWN`] bytes: a node may have thousands of items in flight, and
-//! each may be given much of the state.
+//! All are named. Their calls are reported within [`MOST_SHOWN`] bytes: a node may have thousands of items in flight,
+//! and each may get a large part of the state.
 
 use std::collections::HashMap;
 
@@ -17,25 +17,25 @@ use crate::id::{ItemRef, Name, RunId};
 use crate::model::graph::Step;
 use crate::model::{AttemptId, Object, Run, Slot};
 
-/// Bytes of memory, roughly, that the parameters take which are reported of the attempts of a run.
+/// Limit of the approximate memory of the reported parameters of a run's attempts, in bytes.
 const MOST_SHOWN: usize = 1 << 20;
 
-/// An attempt whose outcome nobody knows.
+/// An attempt of unknown outcome.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InDoubt {
-    /// What people call it.
+    /// The name for people.
     pub name: String,
-    /// Its idempotency key; empty if it is not on record any more.
+    /// Its idempotency key; empty if it is not recorded any more.
     pub key: Name,
-    /// When its step began.
+    /// Start of its step.
     pub since: Option<Timestamp>,
-    /// The child run it belongs to, if it is none of the run itself.
+    /// The child run to which it belongs, if it is not of the run itself.
     pub run: Option<RunId>,
-    /// What it calls, and with what; none if that is not known any more, or is too much.
+    /// Its item and parameters; `None` if they are not known any more, or too large.
     pub call: Option<(ItemRef, Object)>,
 }
 
-/// The attempts of `run` whose outcome nobody knows; `graph` is the graph it walks, if it walks one.
+/// Returns the attempts of unknown outcome of `run`; `graph` is the graph of a graph run.
 pub fn in_doubt(graph: Option<&Graph>, run: &Run) -> Vec<InDoubt> {
     let keys: HashMap<AttemptId, &Name> = run
         .attempts()
@@ -55,19 +55,19 @@ pub fn in_doubt(graph: Option<&Graph>, run: &Run) -> Vec<InDoubt> {
     found.collect()
 }
 
-/// What the attempts of a step call.
+/// The calls of the attempts of a step.
 struct Calls<'a> {
     node: &'a Node,
     step: &'a Step,
     vars: Vars,
-    /// The items of a foreach node, once one was asked for.
+    /// The items of a foreach node, once one was requested.
     list: Option<Vec<Value>>,
     /// Bytes that may still be reported.
     left: usize,
 }
 
 impl<'a> Calls<'a> {
-    /// Those of the step at which `run` stands.
+    /// Makes those of the step at which `run` is.
     fn of(graph: &'a Graph, run: &'a Run) -> Option<Self> {
         let walk = run.graph()?;
         let step = walk.at.step()?;
@@ -80,7 +80,8 @@ impl<'a> Calls<'a> {
         })
     }
 
-    /// The call of the attempt `slot`, if it is known; when one was too much, none is reported any more.
+    /// Returns the call of the attempt `slot`, if it is known; after one that was too large, no further one is
+    /// reported.
     fn next(&mut self, slot: Slot) -> Option<(ItemRef, Object)> {
         if self.left == 0 {
             return None;
@@ -91,7 +92,7 @@ impl<'a> Calls<'a> {
         (self.left > 0).then_some((item, params))
     }
 
-    /// What the attempt `slot` calls: its templates mean the same as when it began.
+    /// Returns the call of the attempt `slot`: its templates have the same values as at its start.
     fn call(&mut self, slot: Slot) -> Option<(ItemRef, Object)> {
         let (node, step, mut notes) = (self.node, self.step, Vec::new());
         match (slot, &node.work) {

@@ -1,4 +1,4 @@
-//! Ends and rests: requests to stop, limits, the terminal event, suspension.
+//! Ends and pauses: requests to stop, limits, the terminal event, suspension.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::model::{
 };
 
 impl Walker {
-    /// Cancel, deadline or suspend request before any further attempt; `None` to continue.
+    /// Handles a cancel, a deadline or a suspend request before any further attempt; `None` to continue.
     pub(super) fn stop_if_requested(
         &mut self,
         now: Timestamp,
@@ -45,7 +45,7 @@ impl Walker {
         self.deadline.is_some_and(|deadline| self.up >= deadline)
     }
 
-    /// The most steps the run may have taken in all.
+    /// Returns the limit of the steps of the run.
     pub(super) fn max_steps(&self) -> u32 {
         let limit = self.walk().max_steps.or(self.run.spec.limits.steps);
         limit.or(self.graph.max_steps).unwrap_or(DEFAULT_MAX_STEPS)
@@ -89,7 +89,7 @@ impl Walker {
         }
     }
 
-    /// The walk is over: asks the hooks of `graph_completed`, or ends the run at once.
+    /// Ends the walk: calls the hooks of `graph_completed`, or ends the run immediately.
     pub(super) fn finish(
         &mut self,
         now: Timestamp,
@@ -172,7 +172,7 @@ impl Walker {
         self.suspend(now, why, events)
     }
 
-    /// `failure`, at the node where the walk stands.
+    /// Sets the current node in `failure`.
     pub(super) fn at_node(&self, failure: Failure) -> Failure {
         match self.run.current_node() {
             Some(node) => failure.at(node),

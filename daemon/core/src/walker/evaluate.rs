@@ -15,7 +15,7 @@ use crate::memory::Memory;
 use crate::model::graph::Step;
 use crate::model::{Failure, Object};
 
-/// Where templates may look.
+/// The values that templates may read.
 pub(super) struct View<'a> {
     vars: &'a Vars,
     result: Option<&'a Value>,
@@ -35,7 +35,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The view of a foreach item: `vars` with the loop variable in it, which also stands alone.
+    /// Makes the view of a foreach item: `vars` with the loop variable in it, which is also a name of its own.
     pub(super) fn item(vars: &'a Vars, variable: &'a str, item: &'a Value, now: Timestamp) -> Self {
         Self {
             item: Some((variable, item)),
@@ -43,7 +43,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The same view, with a result.
+    /// Adds a result to the view.
     pub(super) fn with_result(self, result: &'a Value) -> Self {
         Self {
             result: Some(result),
@@ -69,14 +69,13 @@ impl<'a> View<'a> {
     }
 }
 
-/// A state with what a step assigns, and those assignments by themselves.
+/// A state with the assignments of a step, and those assignments by themselves.
 pub(super) struct Assigned {
     pub(super) vars: Vars,
     pub(super) delta: Vars,
 }
 
 impl Assigned {
-    /// Nothing is assigned yet.
     pub(super) fn nothing(vars: &Vars) -> Self {
         Self {
             vars: vars.clone(),
@@ -91,7 +90,7 @@ impl Assigned {
     }
 }
 
-/// Refuses a state that takes too much memory: it is no place for data without end.
+/// Refuses a state that takes too much memory: it is no place for unbounded data.
 fn check_size(vars: &Vars, notes: &mut Vec<String>) -> Result<(), Failure> {
     if vars.bytes() > MOST_BYTES {
         let text = format!(
@@ -107,7 +106,7 @@ fn check_size(vars: &Vars, notes: &mut Vec<String>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// All runs together take what they may.
+/// Makes the failure of a run when all runs together use the whole memory.
 pub(super) fn memory_exceeded(memory: &Memory) -> Failure {
     let text = format!(
         "the values of all runs together may take {} MiB of memory (`limits.memory_mb`), and what comes to be here does not \
@@ -143,7 +142,7 @@ pub(super) fn resolve(
     Ok((item, params))
 }
 
-/// The values that a foreach node goes over.
+/// Returns the values over which a foreach node iterates.
 pub(super) fn values(
     foreach: &Foreach,
     vars: &Vars,
@@ -164,7 +163,7 @@ pub(super) fn values(
     list(over)
 }
 
-/// The items of `over`: a list, the text of a JSON list, or nothing.
+/// Returns the items of `over`: a list, the text of a JSON list, or nothing.
 fn list(over: Value) -> Result<Vec<Value>, Failure> {
     let not_a_list = |what: &str| {
         let text = format!("`over` is {what}; a foreach node goes over a list");
@@ -183,7 +182,7 @@ fn list(over: Value) -> Result<Vec<Value>, Failure> {
     }
 }
 
-/// The value of an item.
+/// Returns the value of an item.
 pub(super) fn value_of(list: &[Value], item: u32) -> Result<&Value, Failure> {
     let value = usize::try_from(item).ok().and_then(|item| list.get(item));
     value.ok_or_else(lost)
@@ -205,7 +204,7 @@ impl Walker {
         resolve(action, &view.names(), &mut self.notes)
     }
 
-    /// What a return node returns.
+    /// Returns the output of a return node.
     pub(super) fn output(
         &mut self,
         template: Option<&Value>,
@@ -220,7 +219,7 @@ impl Walker {
             .map_err(|error| interpolation_failure(&error))
     }
 
-    /// Evaluates `assign` in written order, each line seeing the ones before it and `collected`, to which it adds.
+    /// Evaluates `assign` in written order. Each line sees the ones before it and `collected`, to which it adds.
     pub(super) fn assign(
         &mut self,
         node: &Node,
@@ -248,7 +247,7 @@ impl Walker {
         Ok(assigned)
     }
 
-    /// Takes the memory by which the state grows, until the record says so.
+    /// Charges the memory by which the state grows, until the record does.
     fn take_memory(&mut self, assigned: &Assigned) -> Result<(), Failure> {
         self.assigned += assigned.delta.bytes();
         let more = assigned.vars.bytes();
@@ -265,7 +264,8 @@ impl Walker {
         }
     }
 
-    /// The node that follows in the state `vars`: the first edge whose condition holds; none is an implicit return.
+    /// Returns the node that follows in the state `vars`: the first edge whose condition holds; `None` is an implicit
+    /// return.
     pub(super) fn edge(
         &mut self,
         node: &Node,

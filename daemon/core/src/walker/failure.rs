@@ -1,4 +1,4 @@
-//! What follows a failure: the node's `retry`, the hooks of `error`, the error edge, the graph's policy.
+//! The consequences of a failure: the node's `retry`, the hooks of `error`, the error edge, the graph's policy.
 
 use std::sync::Arc;
 
@@ -20,33 +20,34 @@ use crate::model::{
 };
 use crate::policy::Classification;
 
-/// Who asks for the tries that a node grants itself.
+/// Requester of the tries that a node grants itself.
 const BY_NODE: &str = "node";
 
-/// The state key that tells of the last failure.
+/// The state key of the last failure.
 const LAST_ERROR: &str = "_last_error";
 
-/// Bytes of the result of what failed that are kept beside its error; a longer one is in the record of its step.
+/// Limit of the bytes of a failed action's result that are kept with its error; a longer one is in the record of its
+/// step.
 const MOST_RESULT: usize = 64 * 1024;
 
-/// Where the walk goes after a failure that is not tried again.
+/// The way of the walk after a failure that is not retried.
 enum Onward {
     /// The node's error edge, else the graph's policy.
     AsDeclared,
-    /// On along the node's edges, with the error counted.
+    /// Along the node's edges, with the error counted.
     Suppressed,
-    /// On along the node's edges, with no error counted.
+    /// Along the node's edges, with no error counted.
     Skipped,
     /// To the end of the run.
     Fatal,
 }
 
-/// Whether what failed may be tried again without being asked to.
+/// Permission to try a failed action again without a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// It does no harm and may help.
+    /// A repeat does no harm and may help.
     Possible,
-    /// It would fail as before.
+    /// A repeat would fail again.
     Useless,
     /// It is at-most-once, and its outcome unknown.
     Unknown,
@@ -65,7 +66,8 @@ impl Repeat {
         }
     }
 
-    /// The same where the action has done its work, and what came after it failed: another one would not fix that.
+    /// Returns the permission for an action that succeeded before a later failure: another execution would not fix
+    /// that.
     pub(super) fn of_done(effect: Effect) -> Self {
         match effect {
             Effect::AtMostOnce => Self::Unknown,
@@ -75,7 +77,7 @@ impl Repeat {
 }
 
 impl Walker {
-    /// An attempt of the node at hand failed.
+    /// Records that an attempt of the current node failed.
     pub(super) fn fail(
         &mut self,
         now: Timestamp,
@@ -113,7 +115,7 @@ impl Walker {
         }
     }
 
-    /// What kind of failure it is; that of a node whose items failed is what the first failed item says.
+    /// Classifies a failure; the class of a node with failed items is that of its first failed item.
     fn classify(&self, failure: &Failure, result: &Value) -> Classification {
         let items = self.walk().at.items();
         let items = items.filter(|_| failure.code == ITEM_FAILED);
@@ -140,7 +142,7 @@ impl Walker {
         self.open_round(now, HookEvent::Error, context, events)
     }
 
-    /// What hooks see of a failure; without the result of what failed if there is no memory for a copy of it.
+    /// Returns the failure as hooks see it; without the result if there is no memory for a copy of it.
     fn document_for_hooks(&mut self, failed: &FailedAttempt) -> Value {
         if let Some(charge) = self.memory.take(bounds::size(&failed.result)) {
             self.charges.push(Arc::new(charge));
@@ -152,7 +154,7 @@ impl Walker {
         }
     }
 
-    /// Whether the node says itself how often it is tried again: then nobody else tries it.
+    /// True if the node sets its own number of tries: then hooks do not retry it.
     pub(super) fn bounds_retries(&self, node: &str) -> bool {
         let node = self.graph.nodes.get(node);
         node.is_some_and(|node| node.retry.is_some())
@@ -185,7 +187,7 @@ impl Walker {
         self.record(now, event, events);
     }
 
-    /// The answer of the hooks of `error`.
+    /// Acts on the answer of the hooks of `error`.
     pub(super) fn act_on_failure(
         &mut self,
         now: Timestamp,
@@ -231,7 +233,7 @@ impl Walker {
         Turn::Again
     }
 
-    /// The run was suspended behind a failure and is resumed: another try is wanted.
+    /// Tries again: the run was suspended after a failure and is resumed.
     pub(super) fn try_again_as_asked(
         &mut self,
         now: Timestamp,
@@ -251,7 +253,7 @@ impl Walker {
         }
     }
 
-    /// The failure at hand stands, if there is one.
+    /// Makes the current failure final, if there is one.
     pub(super) fn let_failure_stand(
         &mut self,
         now: Timestamp,
@@ -264,7 +266,7 @@ impl Walker {
         Some(Turn::Again)
     }
 
-    /// The failure stands, with `message` if a hook gave one: it becomes the end of the step, and where it leads is decided.
+    /// Makes the failure final, with `message` if a hook gave one: it ends the step, and its successor is chosen.
     fn give_up(
         &mut self,
         now: Timestamp,
@@ -325,7 +327,7 @@ impl Walker {
     }
 }
 
-/// What the state tells of a failure. Which items had ended when one failed is chance, so theirs are no part of it.
+/// Returns the failure as the state shows it. It has no item results: which items had ended before a failure is chance.
 fn last_error(node: &Node, error: &Failure, result: &Value) -> Value {
     let mut told = error.in_state();
     let told_of = matches!(node.work, Work::Action(_));
@@ -335,8 +337,8 @@ fn last_error(node: &Node, error: &Failure, result: &Value) -> Value {
     told
 }
 
-/// What hooks see as `error`, and what a failed item collects as: the result of the action, with `status`, `error` and
-/// `code` in any case.
+/// Returns `error` as hooks see it, and the collected value of a failed item: the result of the action, always with
+/// `status`, `error` and `code`.
 pub(super) fn error_document(error: &Failure, result: &Value) -> Value {
     let mut document = as_object(result);
     document.insert("status".into(), json!("error"));

@@ -1,8 +1,8 @@
-//! Rounds of hooks: which are asked about an event, and what their answer does.
+//! Rounds of hooks: the hooks that are called about an event, and the effect of their answer.
 //!
-//! **Order.** The graph's own hooks (layer 1), then the configured ones (2 and 3), each list as written. All whose condition
-//! holds when the round begins are asked, one after the other; the first answer of layers 1 and 2 counts. A hook that fails
-//! is a warning.
+//! **Order.** The graph's own hooks (layer 1), then the configured ones (2 and 3), each list as written. All hooks
+//! whose condition holds when the round begins are called, one after the other; the first answer of layers 1 and 2
+//! counts. A hook that fails is a warning.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use crate::model::{
     ApprovalKind, Control, Event, Failure, Object, Outcome, Slot, SuspendReason, Suspension,
 };
 
-/// Hooks of this layer report; what they answer is not heeded.
+/// Hooks of this layer report; their answers are ignored.
 const REPORTING_LAYER: u8 = 3;
 
-/// Where a walker reads what its run and all runs below it have cost so far. It is read when hooks are asked, and what it
-/// said is recorded with their round, so that a replay asks nobody.
+/// Source of the cost of a run and all runs below it so far. It is read when hooks are called, and the value is
+/// recorded with their round, so that a replay does not read it.
 #[derive(Clone)]
 pub struct CostSource(Arc<dyn Fn() -> Cost + Send + Sync>);
 
 impl CostSource {
-    /// What `read` says when it is called; it must neither wait nor act.
+    /// Wraps `read`, which must neither wait nor act.
     pub fn new(read: impl Fn() -> Cost + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
@@ -50,17 +50,17 @@ impl fmt::Debug for CostSource {
     }
 }
 
-/// What came of asking a hook.
+/// The result of calling a hook.
 enum HookOutcome {
-    /// It answered, if it had anything to say.
+    /// It answered, perhaps without a control answer.
     Answered(Option<Control>),
-    /// Its action is to be carried out.
+    /// Its action must be carried out.
     Calls(Box<Call>),
 }
 
 impl Walker {
-    /// The context of an event: `entries`, and the number of completed steps where they give no `step_count`; the state is
-    /// added where it is read.
+    /// Makes the context of an event: `entries`, and the number of completed steps if they have no `step_count`. The
+    /// state is added at each read.
     pub(super) fn context<const N: usize>(&self, entries: [(&str, Value); N]) -> Object {
         let mut context: Object = entries
             .into_iter()
@@ -72,7 +72,7 @@ impl Walker {
         context
     }
 
-    /// The step that the hooks of the round at hand are asked about: the one that failed, else the last one completed.
+    /// Returns the step that the current round concerns: the failed one, else the last completed one.
     fn step_in_question(&self) -> u32 {
         match &self.walk().at {
             At::Failed { step, .. } => step.number,
@@ -86,19 +86,19 @@ impl Walker {
         (0..).zip(self.graph.hooks.iter().chain(self.policy.hooks()))
     }
 
-    /// The hook at `index` of the list.
+    /// Returns the hook at `index` of the list.
     pub(super) fn hook(&self, index: u32) -> Option<&Hook> {
         self.all_hooks()
             .find(|(at, _)| *at == index)
             .map(|(_, hook)| hook)
     }
 
-    /// Whether any hook is interested in `event` at all.
+    /// True if there is any hook of `event`.
     pub(super) fn has_hooks(&self, event: HookEvent) -> bool {
         self.all_hooks().any(|(_, hook)| hook.event == event)
     }
 
-    /// The event of the round at hand.
+    /// Returns the event of the current round.
     pub(super) fn hook_event(&self) -> String {
         let round = self.walk().at.round();
         round
@@ -106,7 +106,7 @@ impl Walker {
             .unwrap_or_default()
     }
 
-    /// Begins to ask the hooks of `event` whose condition holds; `false` if there are none.
+    /// Begins to call the hooks of `event` whose condition holds; `false` if there are none.
     pub(super) fn open_round(
         &mut self,
         now: Timestamp,
@@ -119,7 +119,7 @@ impl Walker {
         }
         let cost = (self.cost.0)().numbers();
         context.insert("cost".to_owned(), Value::Object(cost));
-        // Where the node says how often it is tried again, hooks that would try it have no say.
+        // If the node sets its number of tries, hooks that would only retry it are not called.
         let bounded =
             matches!(&self.walk().at, At::Failed { step, .. } if self.bounds_retries(&step.node));
         let mut notes = Vec::new();
@@ -152,7 +152,7 @@ impl Walker {
         true
     }
 
-    /// Goes on with the round at hand, or acts on its answer. `None` if there is none, or nothing follows from it.
+    /// Continues the current round, or acts on its answer. `None` if there is none, or it has no effect.
     pub(super) fn ask_hooks(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Option<Turn> {
         let round = self.walk().at.round()?;
         let Some(index) = round.waiting.front().copied() else {
@@ -206,7 +206,7 @@ impl Walker {
         Turn::Again
     }
 
-    /// Hands the names that the hooks of the round at hand see to `look`.
+    /// Calls `look` with the names that the hooks of the current round see.
     fn in_round<R>(&self, look: impl FnOnce(&Names<'_>) -> R) -> R {
         let round = self.walk().at.round();
         let now = round.map_or(self.run.updated_at, |round| round.now);
@@ -227,7 +227,7 @@ impl Walker {
     ) -> Call {
         let round = self.walk().at.round();
         let running = round.and_then(|round| round.running.as_ref());
-        // Keys count completed steps: those of hooks that a log already holds stay the same.
+        // Keys count completed steps: those of hooks in existing logs stay the same.
         let completed = self.walk().steps;
         let node = self.run.current_node().unwrap_or_default();
         let name = format!("{}/{}/{}", hook.event.as_str(), hook.layer, hook.id);
@@ -312,7 +312,7 @@ impl Walker {
         }
     }
 
-    /// Between two nodes a hook may end the run or suspend it; any other answer changes nothing.
+    /// Between two nodes a hook may end or suspend the run; any other answer has no effect.
     fn act_on_step(
         &mut self,
         now: Timestamp,
@@ -383,8 +383,7 @@ impl Walker {
     }
 }
 
-/// The control answer in what a hook gave back, if there is one.
-/// What the result of a hook's action says; that of a graph says it in what the graph returned.
+/// Reads the control answer in the result of a hook's action, if there is one; for a graph, in the graph's output.
 fn control(result: &Value) -> Result<Option<Control>, Failure> {
     let answer = match (result.get("graph_run_id"), result.get("output")) {
         (Some(_), Some(output)) => output,

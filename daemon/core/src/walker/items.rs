@@ -1,8 +1,8 @@
-//! Foreach and parallel nodes: their items or branches, sequential or at once. A branch is an item whose action is its own.
+//! Foreach and parallel nodes: their items or branches, sequential or concurrent. A branch is an item with its own
+//! action.
 //!
-//! Each item is an attempt of its own, under its own key. Items see the state as it was when the node was entered, with the
-//! loop variable in it; nothing an item does changes it. After the first failed item no new one starts, unless the node
-//! collects failures.
+//! Each item is an attempt with its own key. Items see the state at the entry of the node, with the loop variable in
+//! it; no item changes it. After the first failed item no new one starts, unless the node collects failures.
 
 mod parts;
 
@@ -32,21 +32,19 @@ use crate::sight;
 
 /// The code of a node that failed because one of its items did.
 pub(super) const ITEM_FAILED: &str = "item_failed";
-/// Resolving an action in less than that holds nobody up.
+/// Resolving an action in less time does not block other work.
 const NO_TIME: Duration = Duration::from_micros(200);
-/// Characters of the value of an item by which people know it.
+/// Characters of an item's value that identify it for people.
 const ABOUT_CHARS: usize = 60;
 
-/// What the items of a node see.
+/// Names that the items of a node see.
 #[derive(Debug, Clone)]
 pub(super) struct ItemScope {
-    /// The step it belongs to.
     step: u32,
-    /// The items.
     list: Arc<[Value]>,
-    /// The state, with the loop variable of the last item looked at.
+    /// The state, with the loop variable of the last item.
     vars: Vars,
-    /// How long it took to resolve the action of that item, once there was one and a clock to tell.
+    /// Time for resolving the action of that item, once there was one and a clock.
     took: Option<Duration>,
 }
 
@@ -93,7 +91,8 @@ impl Walker {
         self.record(now, event, events);
     }
 
-    /// The list and the state its items see; evaluated once for each step, and again after a restart, with the same `_now`.
+    /// Returns the list and the state that its items see; evaluated once for each step, and again after a restart, with
+    /// the same `_now`.
     fn scope(&mut self, parts: Parts<'_>, step: &Step) -> Result<&mut ItemScope, Failure> {
         if self
             .items
@@ -118,7 +117,7 @@ impl Walker {
         Ok(self.items.as_mut().expect("it was filled just now"))
     }
 
-    /// A foreach node is in flight: start items, wait for some, or close the node.
+    /// Handles a foreach node in flight: starts items, waits for some, or closes the node.
     pub(super) fn items_turn(
         &mut self,
         now: Timestamp,
@@ -157,7 +156,7 @@ impl Walker {
         Turn::Again
     }
 
-    /// Whether an item is next, or the end of one, and not the end of the node.
+    /// True if the next move starts or ends an item, and does not end the node.
     pub(super) fn is_among_items(&self) -> bool {
         let At::Step(step) = &self.walk().at else {
             return false;
@@ -169,8 +168,8 @@ impl Walker {
             .is_some_and(|items| !self.running.is_empty() || starts(items))
     }
 
-    /// Whether an item of a foreach node is next, and the one before it was resolved in no time, however large the state: all of
-    /// them have one action.
+    /// True if the next move starts or ends an item, and the last item was resolved in less than [`NO_TIME`], whatever
+    /// the size of the state: all items have one action.
     pub(super) fn item_takes_no_time(&self) -> bool {
         let took = self.items.as_ref().and_then(|scope| scope.took);
         took.is_some_and(|took| took < NO_TIME) && self.is_among_items()
@@ -180,7 +179,7 @@ impl Walker {
         self.walk().at.items()
     }
 
-    /// Whether a failed item, or results that fill the memory, keep others from starting.
+    /// True if a failed item, or results that fill the memory, prevent others from starting.
     fn gives_up(&self, parts: Parts<'_>) -> bool {
         self.items_in_hand().is_some_and(|items| {
             items.bytes > MOST_BYTES
@@ -188,8 +187,8 @@ impl Walker {
         })
     }
 
-    /// Whether another item may start beside those in flight; one that is suspended, or whose outcome is unknown,
-    /// is in flight too.
+    /// True if another item may start in addition to those in flight; a suspended one, or one of unknown outcome, is in
+    /// flight too.
     fn may_start_item(&self, parts: Parts<'_>) -> bool {
         let at_once = parts.at_once(self.graph.max_concurrency);
         let busy = self.items_in_hand().map_or(0, |items| items.running.len());
@@ -198,15 +197,15 @@ impl Walker {
             && u32::try_from(busy).is_ok_and(|busy| busy < at_once)
     }
 
-    /// The next item that has neither ended nor started.
+    /// Returns the next item that has neither ended nor started.
     fn next_item(&self) -> Option<u32> {
         let items = self.items_in_hand()?;
         (items.next..items.count())
             .find(|item| !items.is_done(*item) && !items.running.contains_key(item))
     }
 
-    /// Goes on with an item that was in flight when the daemon went down. A failed item elsewhere does not keep it from
-    /// ending.
+    /// Continues an item that was in flight when the daemon went down. A failed item elsewhere does not prevent its
+    /// end.
     fn revive_item(
         &mut self,
         now: Timestamp,
@@ -390,7 +389,7 @@ impl Walker {
         taken.saturating_add(bounds::size(value)) <= MOST_BYTES
     }
 
-    /// What people know an item by: the beginning of its value. A branch has a name for that.
+    /// Returns the beginning of an item's value, which identifies it for people. A branch is identified by its name.
     fn about(&mut self, parts: Option<Parts<'_>>, step: &Step, item: u32) -> Option<String> {
         let parts = parts.filter(|parts| matches!(parts, Parts::Items(_)))?;
         let scope = self.scope(parts, step).ok()?;
@@ -399,7 +398,7 @@ impl Walker {
         Some(beginning(&text, ABOUT_CHARS).into_owned())
     }
 
-    /// What stands for an item in the list of results, if it is not its result.
+    /// Returns the value in the list of results, if it is not the item's result.
     fn collected(
         &mut self,
         parts: Option<Parts<'_>>,
@@ -430,7 +429,7 @@ impl Walker {
         }
     }
 
-    /// A copy of what each item came to, charged before it is made; nothing if the results are too large together.
+    /// Returns a copy of each item's result, charged before it is made; nothing if the results are too large together.
     fn take_results(&mut self) -> Result<Vec<Value>, Failure> {
         let Some(items) = self
             .items_in_hand()
@@ -448,7 +447,7 @@ impl Walker {
         Ok(results)
     }
 
-    /// All items that were to run have ended: the node fails, or assigns and chooses its edge.
+    /// Closes a node whose items have ended: it fails, or assigns and chooses its edge.
     fn close_items(
         &mut self,
         now: Timestamp,
@@ -534,7 +533,8 @@ impl Walker {
     }
 }
 
-/// Returns the value of an item that does not fit, which is its failure, that failure, and whether only collecting it failed.
+/// Returns the value of an item that does not fit, which is its failure, that failure, and true if only collecting it
+/// failed.
 fn unkept(
     (_, failure, uncollected): (Option<Value>, Option<Failure>, bool),
 ) -> (Option<Value>, Option<Failure>, bool) {
@@ -544,7 +544,7 @@ fn unkept(
     (Some(document), Some(failure), uncollected || succeeded)
 }
 
-/// The failure of an item whose result does not fit, and of its node.
+/// Makes the failure of an item whose result does not fit, and of its node.
 fn too_large() -> Failure {
     let text = format!(
         "the results of the items are {}; let them write to files, or go over fewer at a time",
@@ -553,8 +553,8 @@ fn too_large() -> Failure {
     Failure::permanent(RESULTS_TOO_LARGE, text)
 }
 
-/// The failure of a node whose items failed: that of the first of them, whatever was begun beside it. What must not happen
-/// twice never started only if none of the failed items did.
+/// Returns the failure of a node whose items failed: that of the first of them, whatever began concurrently. An
+/// at-most-once node never started only if none of the failed items did.
 fn item_failure(items: &Items, step: &Step, effect: Effect) -> (Failure, Certainty) {
     if items.bytes > MOST_BYTES {
         return (too_large(), Certainty::Known);

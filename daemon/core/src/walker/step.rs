@@ -18,7 +18,7 @@ use crate::model::graph::{Due, Idle, Step, StepWork, Waits};
 use crate::model::{Attempt, Effect, Event, Failure, Outcome, Slot, StepStatus, Verdict};
 
 impl Walker {
-    /// Attempts the node ahead, unless the run is at its end or its limit.
+    /// Attempts the next node, unless the run is at its end or its limit.
     pub(super) fn before(&mut self, now: Timestamp, name: &str, events: &mut Vec<Event>) -> Turn {
         let single = self.run.spec.is_single_step();
         if single && self.walk().last.is_some() {
@@ -40,7 +40,7 @@ impl Walker {
         self.attempt(now, node, &step, events)
     }
 
-    /// Attempts a step: for the first time, or again behind a failure.
+    /// Attempts a step: for the first time, or again after a failure.
     fn attempt(
         &mut self,
         now: Timestamp,
@@ -108,7 +108,7 @@ impl Walker {
         }
     }
 
-    /// A step is in flight: wait for it, or recover it after a restart.
+    /// Handles a step in flight: waits for it, or recovers it after a restart.
     pub(super) fn in_step(&mut self, now: Timestamp, step: &Step, events: &mut Vec<Event>) -> Turn {
         let graph = Arc::clone(&self.graph);
         let Some(node) = graph.nodes.get(&step.node) else {
@@ -163,8 +163,8 @@ impl Walker {
         }
     }
 
-    /// When the failed step is tried again, by the clock for delays. What was scheduled in an earlier life waits for what the
-    /// wall clock says is left of its delay, and never for longer than that was.
+    /// Returns the time of the next try of the failed step, by the clock for delays. After a restart the wall clock
+    /// gives the rest of the delay, which is never longer than the delay.
     pub(super) fn retry_at(&mut self, now: Timestamp, step: &Step, due: &Due) -> Uptime {
         match self.retry {
             Some((number, attempt, until)) if (number, attempt) == (step.number, step.attempt) => {
@@ -242,7 +242,7 @@ impl Walker {
         }
     }
 
-    /// A gate: assign, then choose an edge.
+    /// Passes a gate: assigns, then chooses an edge.
     pub(super) fn pass(
         &mut self,
         now: Timestamp,
@@ -297,7 +297,7 @@ impl Walker {
         }
     }
 
-    /// Records a node that did not fail, and asks the hooks of `after_step`.
+    /// Records a node that did not fail, and calls the hooks of `after_step`.
     pub(super) fn step_done(
         &mut self,
         now: Timestamp,
@@ -336,7 +336,7 @@ impl Walker {
         }
     }
 
-    /// The step in flight or failed, or the one that the node ahead would be.
+    /// Returns the step in flight or failed, or the one that the next node would be.
     pub(super) fn at_hand<'g>(&self, graph: &'g Graph, now: Timestamp) -> Option<(Step, &'g Node)> {
         let at = &self.walk().at;
         let node = graph.nodes.get(at.node()?)?;
@@ -346,7 +346,7 @@ impl Walker {
     }
 }
 
-/// The same step, tried once more.
+/// Returns the same step for another try.
 fn again(step: &Step) -> Step {
     Step {
         attempt: step.attempt + 1,
@@ -354,15 +354,15 @@ fn again(step: &Step) -> Step {
     }
 }
 
-/// What becomes of an attempt that was in flight when the daemon went down.
+/// The handling of an attempt that was in flight when the daemon went down.
 pub(super) enum Revival {
     /// It is carried out again.
     Repeat,
-    /// The run that carries it out is waited for again.
+    /// The run that carries it out is attached again.
     Attach(RunId),
     /// It is at-most-once, and may have executed.
     Uncertain,
-    /// Somebody said what became of it.
+    /// A person stated its outcome.
     Settled(CallOutcome),
 }
 
@@ -389,7 +389,7 @@ impl Revival {
     }
 }
 
-/// How a node was done: what every kind of node has, and what only some have.
+/// The end of a node, for its event: fields of every kind of node, and of some.
 pub(super) struct Done {
     pub(super) status: StepStatus,
     pub(super) assigned: Vars,
@@ -424,7 +424,7 @@ impl Done {
             step: step.number,
             node: step.node.to_string(),
             status: self.status,
-            // How long that took nobody knows; how long it was asked about is no time of it.
+            // The duration is unknown; the time of the question does not count.
             elapsed_ms: if self.status == StepStatus::Declared {
                 0
             } else {

@@ -1,4 +1,4 @@
-//! What the walker does, shown as the nodes it attempts and the end it comes to.
+//! Behaviour of the walker: the nodes it attempts and its end.
 
 mod child_runs;
 mod ends;
@@ -74,7 +74,7 @@ fn run(inputs: Value, steps: Option<u32>) -> Run {
     begun(spec(inputs, steps))
 }
 
-/// A run that begins at `node` with what was done before.
+/// A run that begins at `node` with earlier state and unfinished work.
 fn seeded(node: &str, (state, left): (GraphState, UnfinishedWork), extent: Extent) -> Run {
     let inputs = state.vars.get("inputs").cloned();
     let start_from = StartFrom {
@@ -105,7 +105,7 @@ fn up(ms: i64) -> Uptime {
     Uptime::default().plus(Duration::from_millis(u64::try_from(ms).unwrap()))
 }
 
-/// Both clocks, neither of which was set.
+/// Both clocks, without any change of the wall clock.
 fn tick(ms: i64) -> Tick {
     Tick {
         at: now(ms),
@@ -121,8 +121,8 @@ fn answered(result: Value) -> CallOutcome {
     CallOutcome::known(result)
 }
 
-/// A tool that answers with its parameters. `fail: why` makes it fail, `below: n` only while `n` is less; `end: never` and
-/// `end: unknown` say how sure that is, `again: true` that it may pass. With `once` it says that it is at-most-once.
+/// A tool that answers with its parameters. `fail: why` makes it fail, `below: n` only while `n` is less. `end: never`
+/// and `end: unknown` set the certainty, `again: true` makes the failure retryable. `once` makes it at-most-once.
 fn echo(call: &Call) -> CallOutcome {
     let result = Value::Object(call.params.clone());
     let spared = call
@@ -149,7 +149,7 @@ fn echo(call: &Call) -> CallOutcome {
     }
 }
 
-/// Why a walk stands still.
+/// The reason for which a walk pauses.
 #[derive(Debug, Clone, PartialEq)]
 enum Rest {
     Waits(Option<Uptime>),
@@ -157,7 +157,8 @@ enum Rest {
     Ended,
 }
 
-/// A driver without a journal: calls begin at once and end when the test says; time passes only where somebody waits.
+/// A driver without a journal. Calls begin immediately and end when the test requests it; time passes only where the
+/// test waits.
 struct Stage {
     walker: Walker,
     graph: Arc<Graph>,
@@ -167,7 +168,7 @@ struct Stage {
     log: Vec<(Timestamp, Event)>,
     /// Milliseconds of uptime.
     clock: i64,
-    /// By how much somebody has set the wall clock forward since.
+    /// Milliseconds by which the wall clock was set forward.
     wall_is_ahead: i64,
     in_flight: VecDeque<Call>,
     calls: Vec<Call>,
@@ -216,7 +217,7 @@ impl Stage {
         self.log.extend(events.into_iter().map(|event| (at, event)));
     }
 
-    /// Goes on until nothing more happens without the end of a call, or time.
+    /// Continues until nothing more happens without the end of a call, or time.
     fn settle(&mut self) -> Rest {
         for _ in 0..100_000 {
             let at = self.tick();
@@ -284,7 +285,7 @@ impl Stage {
         }
     }
 
-    /// The next call, announced and not carried out.
+    /// Announces the next call without carrying it out.
     fn call(&mut self) -> Call {
         self.settle();
         self.in_flight.back().expect("a call").clone()
@@ -295,7 +296,7 @@ impl Stage {
         self.note(vec![event]);
     }
 
-    /// The warnings for the author, in order.
+    /// Returns the warnings for the author, in order.
     fn warnings(&self) -> Vec<&str> {
         let mut told = Vec::new();
         for (_, event) in &self.log {
@@ -312,7 +313,7 @@ impl Stage {
         }));
     }
 
-    /// The daemon goes down, with all calls in flight, and recovers the run from its record.
+    /// Simulates a crash: the daemon loses all calls in flight, and recovers the run from its record.
     fn crash(&mut self) {
         self.check_record();
         self.in_flight.clear();
@@ -328,7 +329,7 @@ impl Stage {
         }));
     }
 
-    /// Somebody resumes the suspended run.
+    /// Resumes the suspended run.
     fn resume(&mut self, max_steps: Option<u32>) {
         let run = Arc::clone(self.walker.run());
         self.walker = Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run);
@@ -340,7 +341,7 @@ impl Stage {
         self.observe(Event::from(RunResumed { epoch, raised }));
     }
 
-    /// The record is what its events say.
+    /// Checks that the record results from its events.
     fn check_record(&self) {
         let mut replayed = self.born.clone();
         for (at, event) in &self.log {
@@ -353,7 +354,7 @@ impl Stage {
         self.walker.run()
     }
 
-    /// The nodes in the order of their completion.
+    /// Returns the nodes in the order of their completion.
     fn path(&self) -> String {
         let done = self.log.iter().filter_map(|(_, event)| {
             let Event::Graph(GraphEvent::StepCompleted(StepCompleted { node, status, .. })) = event
@@ -365,7 +366,7 @@ impl Stage {
         done.collect::<Vec<_>>().join(" ")
     }
 
-    /// The names of events since the start of the run.
+    /// Returns the names of events since the start of the run.
     fn names(&self) -> Vec<&'static str> {
         self.log.iter().map(|(_, event)| event.name()).collect()
     }
@@ -385,7 +386,7 @@ impl Stage {
         state(self.run())
     }
 
-    /// The items that were attempted, in order.
+    /// Returns the attempted items, in order.
     fn items(&self) -> Vec<u32> {
         let item = |call: &Call| match call.slot {
             Slot::Part(item) => Some(item),
@@ -394,7 +395,7 @@ impl Stage {
         self.calls.iter().filter_map(item).collect()
     }
 
-    /// The calls that hooks made.
+    /// Returns the calls that hooks made.
     fn hooks(&self) -> Vec<&Call> {
         let of_hook = |call: &&Call| matches!(call.slot, Slot::Hook(_));
         self.calls.iter().filter(of_hook).collect()

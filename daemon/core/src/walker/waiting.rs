@@ -1,8 +1,10 @@
-//! Nodes that carry nothing out: they wait for a time or an answer, or end the run as failed. And hooks that ask a person.
+//! Nodes without an action: they wait for a time or an answer, or end the run as failed. Also hooks that put a question
+//! to a person.
 //!
-//! A node that asks suspends its run in the commit that asks; the answer stands in the commit that resumes it. **Times.** A wait that is a
-//! duration is measured by the clock for delays, as pauses between tries are; one until a time looks at the wall clock every minute
-//! at least, which may be set. Whether it is too late for an answer is no matter of ours: it is on record when it is.
+//! A node with a question suspends its run in the commit that puts it; the answer is in the commit that resumes the
+//! run. **Times.** A wait for a duration is measured by the clock for delays, like pauses between tries. A wait until a
+//! time checks the wall clock, which may be set, at least every minute. The walker does not decide if an answer is too
+//! late: it acts once the expiry is recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,17 +27,17 @@ use crate::model::{
 
 /// The code and the class of a failure that a graph declares.
 const GRAPH_FAILED: &str = "graph_failed";
-/// The code of a question that nobody answered in time.
+/// The code of a question that expired without an answer.
 const TOO_LATE: &str = "approval_timeout";
-/// How often the wall clock is looked at.
+/// Interval between two checks of the wall clock.
 const LOOK: Duration = Duration::from_mins(1);
-/// Characters that are kept of what is asked.
+/// Limit of the characters kept of a question.
 pub(super) const MESSAGE_CHARS: usize = 4000;
-/// What a hook asks that does not say what.
+/// The question of a hook that names none.
 const UNSAID: &str = "a hook of the graph asks whether the run may go on";
 
 impl Walker {
-    /// What a template says in the state at hand.
+    /// Evaluates a template in the current state.
     fn said(&mut self, template: &Value, now: Timestamp) -> Result<Value, Failure> {
         let vars = self.walk().vars.clone();
         let view = View::new(&vars, None, now);
@@ -43,7 +45,7 @@ impl Walker {
             .map_err(|error| interpolation_failure(&error))
     }
 
-    /// A node that ends the run as failed.
+    /// Ends the run as failed at a `fail` node.
     pub(super) fn end_in_failure(
         &mut self,
         now: Timestamp,
@@ -76,7 +78,7 @@ impl Walker {
         let _ended = self.finish(now, Outcome::Error { error }, events);
     }
 
-    /// A node that waits begins to.
+    /// Begins the wait of a `wait` node.
     pub(super) fn begin_wait(
         &mut self,
         now: Timestamp,
@@ -120,7 +122,7 @@ impl Walker {
         self.record(now, event, events);
     }
 
-    /// A step waits for a time.
+    /// Continues or ends the wait of a step for a time.
     pub(super) fn wait_on(
         &mut self,
         now: Timestamp,
@@ -146,7 +148,7 @@ impl Walker {
         Turn::Again
     }
 
-    /// A node that carried nothing out is done.
+    /// Completes a node without an action.
     fn go_on(
         &mut self,
         now: Timestamp,
@@ -173,7 +175,7 @@ impl Walker {
         }
     }
 
-    /// A node that asks a person.
+    /// Puts the question of an approval node to a person.
     pub(super) fn ask_person(
         &mut self,
         now: Timestamp,
@@ -198,10 +200,10 @@ impl Walker {
         self.record(now, RunEvent::ApprovalRequested(approval).into(), events);
     }
 
-    /// A question of this run, which nothing limits.
+    /// Makes a question of this run, without limits on its answer.
     fn question(&self, now: Timestamp, kind: ApprovalKind, message: &str) -> Approval {
         Approval {
-            // The event that asks is the next one, behind the notes that are yet to be handed out.
+            // The event of the question is the next one, after the notes that are not emitted yet.
             id: format!("a{}", self.run.seq.next()).into(),
             kind,
             message: message.chars().take(MESSAGE_CHARS).collect(),
@@ -213,7 +215,7 @@ impl Walker {
         }
     }
 
-    /// A step waits for an answer.
+    /// Handles a step that waits for an answer.
     pub(super) fn await_answer(
         &mut self,
         now: Timestamp,
@@ -253,7 +255,7 @@ impl Walker {
         Turn::Again
     }
 
-    /// A hook has the run suspended for `why`; where that is an approval, a person is asked.
+    /// Suspends the run for `why` at the request of a hook; for an approval, a question is put to a person.
     pub(super) fn suspend_by_hook(
         &mut self,
         now: Timestamp,
@@ -270,7 +272,7 @@ impl Walker {
         self.suspend(now, why, events)
     }
 
-    /// What a hook asked was denied: the run ends, or the failure stands that the hook asked about.
+    /// Handles the denial of a hook's question: the run ends, or the failure that the question concerned becomes final.
     pub(super) fn heed_denial(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Option<Turn> {
         let (_, answer) = self.run.approvals.of_hook()?;
         if answer.approved {
@@ -284,7 +286,7 @@ impl Walker {
         Some(self.finish(now, Outcome::Error { error }, events))
     }
 
-    /// Whether a person granted more steps.
+    /// Returns the person who granted more steps, if there is one.
     pub(super) fn granted_steps(&self) -> Option<String> {
         let (asked, answer) = self.run.approvals.of_hook()?;
         let granted = answer.approved && asked.kind == ApprovalKind::Limit;

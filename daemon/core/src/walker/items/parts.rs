@@ -1,4 +1,4 @@
-//! What the items of a foreach or parallel node are, and where the two kinds of node differ.
+//! The items of a foreach or parallel node, and the differences between the two kinds of node.
 
 use std::num::NonZeroU32;
 
@@ -10,13 +10,13 @@ use crate::id::Name;
 use crate::model::graph::Items;
 use crate::model::{Object, StepStatus};
 
-/// Items of a parallel node that run at once if nobody says.
+/// Default limit of the concurrent items of a parallel node.
 const AT_ONCE: u32 = 10;
 
-/// What the items of a node are.
+/// The items of a node.
 #[derive(Clone, Copy)]
 pub(in crate::walker) enum Parts<'g> {
-    /// Values of a list, and one action.
+    /// Values of a list, with one action.
     Items(&'g Foreach),
     /// Actions with names.
     Branches(&'g Parallel),
@@ -43,7 +43,7 @@ impl<'g> Parts<'g> {
         }
     }
 
-    /// Most at once; `usual` is what the graph says.
+    /// Returns the limit of concurrent items; `usual` is that of the graph.
     pub(super) fn at_once(self, usual: Option<NonZeroU32>) -> u32 {
         let said = match self {
             Self::Items(foreach) => match foreach.order {
@@ -62,8 +62,8 @@ impl<'g> Parts<'g> {
         }
     }
 
-    /// What tells an item from the others, over crashes and continuations: its place in the list. The branches of a continuation may stand
-    /// at other places, so theirs is their name.
+    /// Returns the identity of an item over crashes and continuations: its index in the list. The branches of a
+    /// continuation may have other indexes, so theirs is their name.
     pub(super) fn identity(self, item: u32) -> Value {
         match self {
             Self::Items(_) => json!(item),
@@ -71,7 +71,7 @@ impl<'g> Parts<'g> {
         }
     }
 
-    /// What the step is said to call.
+    /// Returns the action id of the step.
     pub(super) fn action_id(self) -> String {
         match self {
             Self::Items(foreach) => foreach.action.id.clone(),
@@ -89,8 +89,8 @@ impl<'g> Parts<'g> {
         }
     }
 
-    /// The result of the node: what its items came to, and how many there are, failed and succeeded. A branch that is called like
-    /// a number takes its place.
+    /// Returns the result of the node: the results of its items, and their numbers: all, failed and succeeded. A branch
+    /// with the name of a number replaces it.
     pub(super) fn result(self, collected: Vec<Value>, counts: &Counts) -> Value {
         let mut result: Object = match self {
             Self::Items(_) => Object::from_iter([(RESULTS.to_owned(), Value::Array(collected))]),
@@ -106,7 +106,6 @@ impl<'g> Parts<'g> {
     }
 }
 
-/// Numbers of items.
 pub(super) struct Counts {
     pub(super) count: u32,
     pub(super) failed: u32,
@@ -124,7 +123,7 @@ impl Counts {
         }
     }
 
-    /// In the order of [`COUNTS`].
+    /// Returns them in the order of [`COUNTS`].
     const fn in_order(&self) -> [u32; 3] {
         [self.count, self.failed, self.succeeded]
     }

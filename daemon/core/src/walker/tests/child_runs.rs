@@ -1,4 +1,4 @@
-//! Attempts that are carried out by runs of their own.
+//! Attempts that child runs carry out.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn below(n: u32) -> RunId {
     RunId::new(format!("t-below-{n}-a").as_str()).unwrap()
 }
 
-/// The next call, announced as one that the run `child` carries out.
+/// Announces the next call as one that the run `child` carries out.
 fn launched(stage: &mut Stage, child: u32) -> Call {
     let at = stage.tick();
     let Move::Call(events, call) = stage.walker.next(at) else {

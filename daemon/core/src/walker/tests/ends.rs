@@ -1,4 +1,4 @@
-//! Ends and rests: the time a run may take, requests, single steps and continuations.
+//! Ends and pauses: the time limit of a run, requests, single steps and continuations.
 
 use super::*;
 

@@ -454,7 +454,7 @@ fn item_results_are_bounded_before_recording() {
     assert_eq!(stage.settle(), Rest::Waits(None));
     for taken in 1..=6 {
         stage.end_one(prints);
-        // Of what does not fit its error is kept.
+        // The error of a result that does not fit is kept.
         let (held, errors) = (stage.run().held(), 10_000);
         assert!(held < bounds::MOST_BYTES + errors, "{taken} items: {held}");
     }
@@ -477,7 +477,7 @@ fn item_results_are_bounded_before_recording() {
     }
     let large = "results_too_large";
     assert_eq!(codes, ["ok", "ok", "ok", large, large, large]);
-    // None of them is repeated for that: their actions have done their work.
+    // None of them is repeated: their actions have succeeded.
     assert_eq!(stage.calls.len(), 6);
 }
 

@@ -1,4 +1,4 @@
-//! Hooks: when they are asked, what they receive, and what their answers do.
+//! Hooks: the time of their calls, their input, and the effects of their answers.
 
 use super::*;
 use crate::ledger::{Cost, Usage};
@@ -41,7 +41,7 @@ fn contexts(stage: &Stage) -> Vec<(String, Value)> {
     begun.collect()
 }
 
-/// As [`contexts`], without what the run has cost, which is nothing here.
+/// Like [`contexts`], without the cost of the run, which is zero here.
 fn contexts_but_cost(stage: &Stage) -> Vec<(String, Value)> {
     let mut contexts = contexts(stage);
     for (_, context) in &mut contexts {
@@ -340,7 +340,7 @@ fn hook_answers_decide_after_error() {
         ),
         ("action: skip", "a:error b:gate", Status::Completed, ""),
     ] {
-        // An error edge is not followed where a hook says where to go.
+        // An error edge is not followed if a hook chooses the way.
         for edge in ["", "on_error: b, "] {
             let nodes = FAILING.replace("assign: {k: 1}, ", &format!("assign: {{k: 1}}, {edge}"));
             let hook = control("error", answer);
@@ -630,7 +630,7 @@ fn failure_hook_keeps_step_and_key_in_every_try() {
         Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
     });
     assert_eq!(told.collect::<Vec<_>>(), [2; 6]);
-    // As in the logs of runs that an older daemon began: keys count the steps completed before.
+    // In the logs of runs that an older daemon began, keys count the steps completed before.
     let key = idempotency_key("t-1-a", "b", 1, None, Some("error/1/hook-1"));
     assert!(stage.hooks().iter().all(|call| call.key == key));
 }
@@ -694,7 +694,7 @@ fn hook_answer_survives_suspension() {
     stage.end_one(echo);
     stage.call();
     stage.end_one(echo);
-    // The disk is full: what is done is written down, and the run is suspended.
+    // The disk is full: finished work is recorded, and the run is suspended.
     stage.observe(Event::Run(RunEvent::RunSuspended(Suspension::new(
         SuspendReason::Storage,
     ))));

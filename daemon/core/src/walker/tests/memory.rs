@@ -1,10 +1,10 @@
-//! What a state may take of the memory that all runs share.
+//! Limits of a state in the memory that all runs share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 
-/// A node that makes a state of a hundred thousand bytes and more, and one to go to if that fails.
+/// A node that makes a state of more than 100,000 bytes, and a node to go to if that fails.
 const GROWS: &str = "
   start: a
   nodes:
@@ -101,7 +101,7 @@ fn move_ends_after_large_assignments() {
     assert_eq!(steps(2_000_000), 1);
 }
 
-/// A clock on which each reading takes so many nanoseconds.
+/// A clock that advances by a fixed number of nanoseconds at each reading.
 #[derive(Debug)]
 struct SteppingClock {
     costs: u64,

@@ -1,4 +1,4 @@
-//! What templates and conditions of a run can read is what the reader of graphs allows.
+//! Templates and conditions of a run can read exactly the names that the reader of graphs allows.
 
 use super::*;
 use crate::definition::roots::{APPROVAL, COUNTS, EVERYWHERE, RESULTS};

@@ -1,4 +1,4 @@
-//! What holds for every graph, in any order of answers, over crashes and requests to stop.
+//! Properties of every graph, in any order of answers, over crashes and requests to stop.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ impl Shape {
                 keys
             }
             6 => {
-                // One branch at least.
+                // At least one branch.
                 let kinds = self.items.iter().chain([&3]);
                 let branches: Vec<String> = kinds
                     .enumerate()
@@ -134,8 +134,8 @@ impl Shape {
     }
 }
 
-/// Which items begin beside one that fails depends on the order of answers. What is at-most-once is tried again only if
-/// none of them began, so such items do not differ in that.
+/// The items that begin next to a failing one depend on the order of answers. An at-most-once node is retried only if
+/// none of its items began, so its items are equal in that respect.
 fn item(kind: u8, once: bool) -> String {
     match kind {
         0 => "{fail: boom}".to_owned(),
@@ -183,7 +183,7 @@ fn any_graph() -> impl Strategy<Value = String> {
         })
 }
 
-/// [`echo`], which does not tell in which try an item was begun: that depends on the order of answers.
+/// Like [`echo`], without the try in which an item began: that depends on the order of answers.
 fn steady(call: &Call) -> CallOutcome {
     let mut answer = echo(call);
     if let Value::Object(result) = Arc::make_mut(&mut answer.result) {
@@ -200,10 +200,10 @@ struct Chance {
     graph: Arc<Graph>,
     policy: Arc<Policy>,
     walker: Walker,
-    /// What is durable.
+    /// The durable record.
     record: Run,
     log: Vec<Event>,
-    /// What is not yet.
+    /// Events that are not durable yet.
     planned: Vec<(Timestamp, Event)>,
     in_flight: Vec<Call>,
     dice: Vec<u8>,
@@ -236,7 +236,7 @@ impl Chance {
         }
     }
 
-    /// A number below `sides`; always 0 without dice.
+    /// Returns a number below `sides`; always 0 without dice.
     fn roll(&mut self, sides: usize) -> usize {
         self.rolled += 1;
         let die = self.dice.get(self.rolled % self.dice.len().max(1));
@@ -270,7 +270,7 @@ impl Chance {
         self.commit();
     }
 
-    /// The daemon goes down: what is not durable never happened.
+    /// Simulates a crash: events that are not durable are lost.
     fn crash(&mut self) {
         self.crashes += 1;
         self.planned.clear();
@@ -293,7 +293,8 @@ impl Chance {
         crashes
     }
 
-    /// Every attempt nobody knows about is declared not to have happened, and what is asked is answered: by node 1 always with a no.
+    /// Declares every attempt of unknown outcome as not executed, and answers questions: those of node 1 always with
+    /// no.
     fn proceed(&mut self) {
         let asked: Vec<_> = self.record.approvals.open().cloned().collect();
         for asked in asked {
@@ -371,7 +372,7 @@ impl Chance {
                     let events = self.walker.conclude(at, call.slot, &answer);
                     self.plan(events);
                     if self.roll(3) == 1 {
-                        // An orderly end of the daemon: what has happened is written down, nothing new begins.
+                        // An orderly end of the daemon: finished work is recorded, nothing new begins.
                         self.commit();
                         self.maybe_crash();
                     }
@@ -395,7 +396,7 @@ impl Chance {
         panic!("the walk does not end: {:?}", self.walker.run().life);
     }
 
-    /// Nothing that ended is started again, except what failed and is retried.
+    /// Checks that no ended attempt is started again, except a failed one that is retried.
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "a look at some events of many"
@@ -449,7 +450,7 @@ impl Chance {
         }
     }
 
-    /// Keys are equal for what is the same, over all tries, and different for what is not.
+    /// Checks that keys are equal for the same action over all tries, and different for different ones.
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "a look at some events of many"

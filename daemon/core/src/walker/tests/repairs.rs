@@ -1,4 +1,4 @@
-//! Runs that repeat what failed in one that completed with errors, and nothing else.
+//! Runs that repeat the failures of a run that completed with errors, and nothing else.
 
 use super::*;
 use crate::model::Chunks;
@@ -81,7 +81,7 @@ fn repair_repeats_failed_items_only() {
     let output = &second.run().result()["output"];
     let all = json!([{"it": "a"}, {"it": "b"}, {"it": "c"}]);
     assert_eq!(output, &json!({"all": all, "sent": "ada"}));
-    // The tool learns that it is the same.
+    // The tool sees that it is the same call.
     let key = |stage: &Stage, slot: Slot, node: &str| {
         let call = stage
             .calls

@@ -1,4 +1,4 @@
-//! Tries after a failure: the node's own, those of the graph's hooks, those of the configuration.
+//! Tries after a failure: those of the node, of the graph's hooks, and of the configuration.
 
 use super::*;
 use crate::model::GraphEvent;

@@ -36,7 +36,7 @@ impl Stage {
         self.say_with(slot, verdict, None);
     }
 
-    /// What is in flight did not happen, and is done again.
+    /// Declares the attempts in flight as not executed, so that they are repeated.
     fn repeat_all(&mut self) {
         let slots: Vec<_> = self.run().attempts().map(|one| one.id.slot).collect();
         for slot in slots {

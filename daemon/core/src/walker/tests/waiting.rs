@@ -1,4 +1,4 @@
-//! Nodes that wait, ask and fail, the branches of parallel ones, and what hooks ask people.
+//! Nodes that wait, put questions or fail, the branches of parallel ones, and questions of hooks.
 
 use super::*;
 use crate::model::{ApprovalAnswer, ApprovalKind};
@@ -50,7 +50,7 @@ fn approval_suspends_until_answer_becomes_result() {
     );
     let asked = stage.asked();
     assert_eq!((asked.message.as_str(), asked.step), ("Ship 1.2?", Some(1)));
-    // Resumed without an answer, after a restart or by a request, it asks no second time.
+    // Resumed without an answer, after a restart or by a request, it does not repeat its question.
     stage.resume(None);
     assert_eq!(stage.play(), Rest::Suspended);
     assert_eq!(stage.asked().id, asked.id);
@@ -132,7 +132,7 @@ fn hook_approval_creates_question() {
     }
 }
 
-/// Asks a person about `event`, wherever `condition` holds.
+/// A hook that puts a question about `event` if `condition` holds.
 fn asking(event: &str, condition: &str) -> String {
     format!(
         "{{event: {event}, condition: {condition}, action: {{item_id: rye/agent/threads/internal/control, params: {{action: suspend, suspend_reason: approval, message: 'Go on?'}}}}}}"
@@ -176,7 +176,7 @@ fn run_ended_at_hook_question_cannot_continue() {
         assert!(barrier.contains("never answered"), "{barrier}");
         assert_eq!(cancelled.run().asks().count(), 0);
     }
-    // A node asks again by itself.
+    // A node repeats its question by itself.
     let mut stage = Stage::of(GATE, run(json!({"version": 1}), None));
     stage.play();
     stage.cancel();
@@ -200,7 +200,7 @@ fn denial_after_last_node_ends_run() {
 
 #[test]
 fn last_answer_to_hook_questions_counts() {
-    // Behind the node a first hook asks; then the limit is reached, and another one does.
+    // After the node a first hook puts a question; then the limit is reached, and another one does.
     let between = asking("after_step", "{path: node, op: eq, value: a}");
     let limit = asking("limit", ANY);
     let config = format!(
@@ -251,18 +251,18 @@ fn a_wait_holds_nothing_and_lasts_no_longer_over_a_restart() {
     assert_eq!(stage.settle(), Rest::Waits(Some(up(90_000))));
     assert_eq!(stage.run().status(), Status::Running);
     assert_eq!(stage.run().attempts().count(), 0);
-    // A restart after a minute leaves half a minute, by the wall clock.
+    // After a restart at one minute half a minute is left, by the wall clock.
     stage.clock += 60_000;
     stage.crash();
     assert_eq!(stage.settle(), Rest::Waits(Some(up(90_000))));
-    // A wall clock that was set back makes it no longer than it was.
+    // A wall clock that was set back does not prolong the wait.
     stage.wall_is_ahead = -3_600_000;
     stage.crash();
     assert_eq!(stage.settle(), Rest::Waits(Some(up(60_000 + 90_000))));
     stage.wall_is_ahead = 0;
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.path(), "rest:wait done:return");
-    // A wait does not cost more than its own time.
+    // The wait does not take longer than its own time.
     let mut stage = Stage::of(config, run(json!({"pause": "soon"}), None));
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.run().failure().unwrap().code, "invalid_wait");
@@ -349,7 +349,7 @@ fn branches_run_concurrently_by_name() {
     let mut stage = Stage::of(BRANCHES, run(json!({}), None));
     stage.settle();
     assert_eq!(stage.most_at_once, 3);
-    // A crash repeats what was in flight, with the same keys, and what had ended not at all.
+    // A crash repeats the calls in flight, with the same keys, and none that had ended.
     stage.end_one(echo);
     let keys: BTreeSet<String> = stage.calls.iter().map(|call| call.key.clone()).collect();
     stage.crash();
