@@ -111,7 +111,7 @@ impl Policy {
         self.resilience.on_exceed
     }
 
-    /// Returns how many equal calls in a row a model may make before the next one is refused; 0 is no limit.
+    /// Returns the number of equal calls in a row of which the last is refused; 0 is no limit.
     pub const fn repeated_calls(&self) -> u32 {
         self.resilience.repeated_calls
     }

@@ -1,28 +1,31 @@
 //! The machine of a thread: a model works on a directive, turn by turn.
 //!
-//! **Owns** what is fixed about a thread ([`Contract`]), and every decision of its loop: what is sent when, which calls of tools
-//! start, what a failed call of the model leads to, what follows from a message. **Never** speaks to a provider, and knows no api:
-//! it receives what was said in parts ([`ModelSignal`]).
+//! **Owns** the fixed terms of a thread ([`Contract`]), and every decision of its loop: sends, starts of tool calls, and
+//! the consequences of a message and of a failed model call. **Never** contacts a provider, and knows no API: it
+//! receives the model's answer in parts ([`ModelSignal`]).
 //!
 //! ```text
-//! compose ─► money and a place at the provider ─► call the model ─┬─ parts, calls ─► tools start while it speaks
+//! compose ─► money and a slot at the provider  ─► call the model ─┬─ parts, calls ─► tools start while it streams
 //!              ▲                                                  └─ the message ─► the rest of its calls
 //!              └────────────── keep the entry of the turn ◄─ all calls have ended ◄───┘
 //! ```
 //!
-//! **Order.** What a call may cost at most is held in the commit that begins the turn, before anything is sent; it is settled in
-//! the commit that holds the message. Nothing follows from a call of a tool before its result is on record. Calls run side by side,
-//! those of one item one after the other, in the order of the message; their results are sent in that order.
+//! **Order.** The highest cost of a model call is held in the commit that begins the turn, before anything is sent; it
+//! is settled in the commit that holds the message. A tool call has no consequence before its result is recorded. Calls
+//! run concurrently, those of one item one after the other, in the order of the message; their results are sent in that
+//! order.
 //!
-//! What somebody says to the thread is sent before the next call of the model, and no call begins, nor does the thread come to its
-//! end by its last message, while something waits: a plan that did not know of it is refused by the record, and drawn up again.
+//! A message to the thread is sent before the next call of the model. While a message waits, no model call begins, and
+//! the last message of the model does not end the thread. The record refuses a plan that did not know of the message,
+//! and the thread plans again.
 //!
-//! **After a crash** the turn in hand continues where its record ends. A call of the model that was in flight is made again, unless
-//! calls of tools came from it: then what those had brought along is the message. A call of a tool in flight is repeated only if
-//! somebody declared that this does no harm; otherwise the model learns that nobody knows what became of it.
+//! **After a crash** the current turn continues at the end of its record. A model call that was in flight is made
+//! again, unless tool calls started from it: then the recorded parts up to these calls are the message. A tool call in
+//! flight is repeated only if its declared effect makes that harmless; otherwise the model is informed that its outcome
+//! is unknown.
 //!
-//! **Failure.** A limit that is reached suspends the thread; so does a failure of the provider that may pass, after as many tries as
-//! the contract names. Any other ends it.
+//! **Failure.** A limit that is reached suspends the thread; so does a transient failure of the provider, after as many
+//! tries as the contract sets. Any other failure ends it.
 
 mod artifact;
 mod funds;
@@ -75,7 +78,7 @@ use self::before::{because_of, unpaid};
 use self::live::Live;
 
 impl ThreadMachine {
-    /// A machine for `run`, which may be fresh or recovered after a restart.
+    /// Makes a machine for `run`, which may be fresh or recovered after a restart.
     pub fn new(terms: Arc<Terms>, run: Arc<Run>) -> Self {
         Self {
             terms,
@@ -91,7 +94,7 @@ impl ThreadMachine {
             .expect("the run of this machine is a thread")
     }
 
-    /// What a second execution of `item` would mean, as far as that is known.
+    /// Returns the effect of a second execution of `item`, as far as it is known.
     fn effect(&self, item: &ItemRef) -> Option<Effect> {
         let found = self.live.effects.get(item).copied();
         self.contract().effect(item).or(found)
@@ -101,7 +104,7 @@ impl ThreadMachine {
         &self.terms.contract
     }
 
-    /// Looks how much time is left. Only the time of turns counts, so ahead of a turn it is always the same.
+    /// Computes the time left. Only the time of turns counts, so it does not change before a turn.
     fn look(&mut self, now: Tick) {
         self.live.up = now.up;
         let state = self.state();
@@ -112,13 +115,13 @@ impl ThreadMachine {
         let left = state.limits.duration_ms.map(|most| {
             let used = state.used.active_ms.saturating_add(now.at.ms_since(since));
             let left = most.saturating_sub(used);
-            // The clock of the record may be slower than the one that waits, and what is cut must be over for both.
+            // The clock of the record may be slower than the monotonic one, and the time must be over by both.
             Duration::from_millis(left.saturating_add(left.div_ceil(1000)))
         });
         self.live.deadline = left.map(|left| (since, now.up.plus(left)));
     }
 
-    /// Whether the time of the thread is over, in the middle of a turn.
+    /// True if the time of the thread ended during a turn.
     fn is_late(&self) -> bool {
         self.time_left().is_some_and(|left| left.is_zero())
     }
@@ -136,7 +139,7 @@ impl ThreadMachine {
         events.push(event);
     }
 
-    /// Ends or suspends the run by `event`, behind the settlement of its open call.
+    /// Ends or suspends the run by `event`, after the settlement of its open call.
     fn rest(&mut self, now: Timestamp, events: &mut Vec<Event>, event: Event) {
         self.settle_stopped(now, events);
         for event in self.run.with_settlement(event) {
@@ -158,7 +161,7 @@ impl ThreadMachine {
         events
     }
 
-    /// The next move of a run that nobody has asked to stop.
+    /// Returns the next move of a run without a stop request.
     fn advance(&mut self, now: Tick) -> Move<ThreadQuery> {
         match self.state().at.clone() {
             At::Composing if self.continues() => Move::Note(self.go_on(now.at)),
@@ -170,13 +173,14 @@ impl ThreadMachine {
         }
     }
 
-    /// Whether there is a conversation to continue.
+    /// True if there is a conversation to continue.
     fn continues(&self) -> bool {
         let carried = self.run.spec.carried();
         carried.is_some_and(ThreadState::has_begun)
     }
 
-    /// The conversation of the thread that this one continues. A model that spoke last is asked to continue.
+    /// Starts with the conversation of the thread that this one continues. A model that answered last is requested to
+    /// continue.
     fn go_on(&mut self, now: Timestamp) -> Vec<Event> {
         let mut events = Vec::new();
         self.started(now, &mut events);
@@ -206,7 +210,7 @@ impl ThreadMachine {
         self.record(now, events, started);
     }
 
-    /// The first message is on disk: the conversation begins.
+    /// Begins the conversation: its first message is on disk.
     fn composed(&mut self, now: Timestamp, composed: Composed) -> Vec<Event> {
         let mut events = Vec::new();
         self.started(now, &mut events);
@@ -274,7 +278,7 @@ impl Machine for ThreadMachine {
         Move::End(events)
     }
 
-    /// A call that must not be made twice waits until the message is complete.
+    /// An at-most-once call waits until the message is complete.
     fn looked_up(&mut self, call: &Call) -> bool {
         let is_tool = matches!(call.slot, Slot::Part(_));
         if is_tool && !call.undeclared {
@@ -328,7 +332,7 @@ impl Machine for ThreadMachine {
         }
     }
 
-    /// The call of the model was not paid for after all: what may be spent is asked again, and if that is too little, it shows there.
+    /// The model call was not paid for after all: the funds are queried again, and a shortage is detected then.
     fn refused(&mut self, _now: Tick, _call: &Call, why: &RefusalReason) -> Vec<Event> {
         self.live.funds = None;
         if let RefusalReason::Budget(denied) = why {

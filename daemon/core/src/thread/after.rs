@@ -1,4 +1,4 @@
-//! After a turn: its entry in the conversation, and what follows from the message.
+//! The end of a turn: its entry in the conversation, and the consequences of the message.
 
 use std::sync::Arc;
 
@@ -15,25 +15,24 @@ use super::calls::is_refusal;
 use super::live::ThreadMachine;
 use super::query::ThreadQuery;
 
-/// How often a model is reminded of what it has to return.
+/// Limit of the reminders to a model of its required outputs.
 const MOST_NUDGES: u8 = 2;
-/// How often a model is asked to continue an answer that was too long.
+/// Limit of the requests to a model to continue an answer that was too long.
 const MOST_LENGTHS: u8 = 3;
-/// Bytes from which on an answer is not continued: the record holds its text until the end.
+/// Bytes above which an answer is not continued: the record holds its text until the end.
 const MOST_UNFINISHED: usize = 4 << 20;
 
-/// What follows from a message.
+/// The consequence of a message.
 enum Next {
-    /// Another turn.
     Turn,
-    /// Another turn, which begins with this.
+    /// Another turn, which begins with this text.
     Tell(Source, String),
-    /// The thread has ended.
     End(Outcome),
 }
 
 impl ThreadMachine {
-    /// All calls of the turn have ended: its entry is to be kept. What a model said that refused is no part of the conversation.
+    /// Stores the entry of the turn: all of its calls have ended. A refusal of the model is not part of the
+    /// conversation.
     pub(super) fn close_turn(&mut self, now: Timestamp, turn: &Turn) -> Move<ThreadQuery> {
         if is_refusal(turn) {
             let failure = Failure::permanent("refused", "the model refused to answer");
@@ -113,7 +112,7 @@ impl ThreadMachine {
         }
     }
 
-    /// The end of a model that makes one call for ever, although it is asked not to.
+    /// Returns the failure of a model that keeps making one call although it is refused.
     fn goes_round(&self, turn: &Turn) -> Option<Next> {
         let most = self.contract().repeated_calls.saturating_mul(2);
         let times = self.repeats(turn).into_iter().max()?;
@@ -121,7 +120,8 @@ impl ThreadMachine {
         (most > 0 && times >= most).then(|| fail("repeated_calls", &text))
     }
 
-    /// The model has nothing more to do, unless somebody has said something. What it was to return may be missing.
+    /// Decides the consequence of a message without calls: a turn if a message waits, a reminder if outputs are
+    /// missing, else the end.
     fn last_word(&self, turn: &Turn) -> Next {
         if !self.state().queue.is_empty() {
             return Next::Turn;
@@ -148,7 +148,7 @@ impl ThreadMachine {
         self.state().whole_text(turn).len() < MOST_UNFINISHED
     }
 
-    /// Warns if the text that the thread gives back lacks its end.
+    /// Warns if the text that the thread returns lacks its end.
     fn warn_of_cut(&mut self, now: Timestamp, events: &mut Vec<Event>, outcome: &Outcome) {
         let is_text = matches!(outcome, Outcome::Completed { output } if output.is_string());
         if is_text && self.state().is_cut_short {
@@ -181,7 +181,8 @@ fn outcome_of(returned: &Returned) -> Outcome {
     }
 }
 
-/// What was said in the turn: what the model received first, its message, and the results in the order of its calls.
+/// Returns the messages of the turn: the texts that the model received first, its message, and the results in the order
+/// of its calls.
 fn messages(turn: &Turn) -> Vec<Message> {
     let told = turn
         .texts

@@ -1,4 +1,4 @@
-//! Long results that the model reads again: which part it asks for, and what it receives of it.
+//! Reads of long results: the requested part, and the text that the model receives.
 
 use serde_json::{Value, json};
 
@@ -8,24 +8,23 @@ use crate::model::Object;
 
 /// The name of the tool.
 pub(super) const READ: &str = "read_artifact";
-/// Most characters of a part.
+/// Limit of the characters of a part.
 const MOST_CHARS: u64 = 8000;
-/// What the tool takes.
+/// The parameters of the tool.
 const KEYS: [&str; 3] = ["artifact", "offset", "limit"];
 
 /// A part of a long result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArtifactRange {
-    /// The name of the result.
     pub artifact: Digest,
     /// The first character, from 0.
     pub offset: u64,
-    /// Most characters.
+    /// Limit of the characters.
     pub limit: u64,
 }
 
 impl ArtifactRange {
-    /// What a call with these arguments asks for.
+    /// Reads the arguments of a call.
     pub(super) fn of(input: &Object) -> Result<Self, String> {
         if let Some(other) = input.keys().find(|key| !KEYS.contains(&key.as_str())) {
             let (known, other) = (KEYS.join(", "), excerpt(other));
@@ -44,7 +43,7 @@ impl ArtifactRange {
         })
     }
 
-    /// What the model receives of the result `text`: the part, and where it is and the next one begins.
+    /// Returns the part of `text` for the model, with its position and the start of the next part.
     pub fn part_of(&self, text: &str) -> String {
         let place = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let characters = text.chars().count();
@@ -78,7 +77,7 @@ fn number(input: &Object, key: &str, default: u64) -> Result<u64, String> {
     }
 }
 
-/// How the model is offered the tool.
+/// Makes the tool as it is offered.
 pub(super) fn tool() -> Tool {
     Tool {
         name: READ.to_owned(),

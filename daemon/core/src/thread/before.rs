@@ -1,4 +1,4 @@
-//! Before a turn: limits, what may be spent, how large the call may be.
+//! Before a turn: limits, funds, and the size of the call.
 
 use crate::capability::Primary;
 use crate::clock::{Tick, Timestamp};
@@ -56,7 +56,7 @@ impl ThreadMachine {
         }
     }
 
-    /// The model receives what was said to it, in the order in which that was said.
+    /// Delivers the queued messages to the model, in the order in which they came.
     fn tell_queued(&mut self, now: Timestamp, turn: u32) -> Vec<Event> {
         let mut events = Vec::new();
         let queue = self.state().queue.clone();
@@ -71,13 +71,13 @@ impl ThreadMachine {
         events
     }
 
-    /// The limit of the chain that leaves nothing for another turn.
+    /// Returns the limit of the chain that leaves nothing for another turn.
     fn limit_reached(&self) -> Option<Exceeded> {
         let Reached { limit, used, max } = self.state().limit_reached()?;
         Some(Exceeded::number(limit.code(), used, max))
     }
 
-    /// There is nothing left for another turn: what becomes of the thread is said in the contract.
+    /// Handles a limit that leaves nothing for another turn, as the contract requires.
     fn exceed(&mut self, now: Timestamp, reached: Exceeded) -> Move<ThreadQuery> {
         let mut events = Vec::new();
         match self.contract().on_exceed {
@@ -94,7 +94,7 @@ impl ThreadMachine {
         Move::Suspended(events)
     }
 
-    /// The size of the next call, by what is known of the money.
+    /// Returns the size of the next call, given the known funds.
     fn size(&self) -> Result<Size, TooSmall> {
         let state = self.state();
         let left = self
@@ -147,7 +147,7 @@ impl ThreadMachine {
         }
     }
 
-    /// The call of the model. It is paid for, so nothing is sent before its announcement is durable.
+    /// Makes the model call. It is paid for, so nothing is sent before its announcement is durable.
     fn model_call(&self, now: Tick, before: &NextTurn) -> Call {
         let spec = &self.run.spec;
         let place = format!("turn/{}.{}", before.turn, before.attempt);
@@ -188,7 +188,7 @@ impl ThreadMachine {
         events
     }
 
-    /// The call of the model failed: another try, a pause for somebody to look at it, or the end.
+    /// Handles a failed model call: another try, a suspension for a person to decide, or the end.
     pub(super) fn failed(&mut self, now: Timestamp, failed: &Failed) -> Move<ThreadQuery> {
         let tries_left = failed.next.retries <= self.contract().max_retries;
         let is_short = failed.pause_ms <= super::heard::LONGEST_PAUSE_MS;
@@ -211,7 +211,7 @@ impl ThreadMachine {
         }
     }
 
-    /// The conversation was restated: the turn is tried again at once.
+    /// The conversation was restated: the turn is tried again immediately.
     pub(super) fn reseeded(&mut self, now: Timestamp, reseeded: &Reseeded) -> Vec<Event> {
         let At::Failed(failed) = &self.state().at else {
             return Vec::new();
@@ -246,7 +246,7 @@ impl ThreadMachine {
     }
 }
 
-/// Suspended because the ledger did not grant a call.
+/// Makes the suspension for a call that the ledger did not grant.
 pub(super) fn unpaid(denied: &Denied) -> Suspension {
     let failure = Failure::permanent("hierarchical_budget_exceeded", denied.to_string());
     let why = because_of(SuspendReason::Budget, failure);
@@ -266,7 +266,7 @@ pub(super) fn unpaid(denied: &Denied) -> Suspension {
     }
 }
 
-/// Suspended because of `failure`.
+/// Makes the suspension because of `failure`.
 pub(super) fn because_of(reason: SuspendReason, failure: Failure) -> Suspension {
     Suspension {
         code: Some(failure.code.clone()),

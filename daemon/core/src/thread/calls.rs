@@ -1,4 +1,4 @@
-//! The calls of tools that a message asks for: which start when, and what the model receives of them.
+//! The tool calls of a message: their start, and the answers that the model receives.
 
 use std::sync::Arc;
 
@@ -28,19 +28,19 @@ struct Candidate {
     params: Object,
 }
 
-/// A call of the turn in hand, as far as it matters for the others.
+/// A call of the current turn, with the facts that matter for the others.
 struct Known<'a> {
     position: u32,
     name: &'a str,
     input: &'a Object,
     has_started: bool,
     is_over: bool,
-    /// Whether a child run carries it out, which is independent of all others.
+    /// True if a child run carries it out, which is independent of all others.
     by_a_run: bool,
 }
 
 impl ThreadMachine {
-    /// The model speaks; calls that are complete start meanwhile.
+    /// Handles a streaming answer: calls that are complete start meanwhile.
     pub(super) fn calling(&mut self, now: Tick, turn: &Turn) -> Move<ThreadQuery> {
         let Some(speaking) = &self.live.speaking else {
             return Move::Note(self.take_up(now.at, turn));
@@ -70,7 +70,7 @@ impl ThreadMachine {
         }
     }
 
-    /// The model has spoken; its calls are answered, one way or another.
+    /// Handles a complete message until all of its calls are answered.
     pub(super) fn acting(&mut self, now: Tick, turn: &Turn) -> Move<ThreadQuery> {
         let events = self.answer_at_once(now.at, turn);
         if !events.is_empty() {
@@ -123,26 +123,26 @@ impl ThreadMachine {
         }
     }
 
-    /// How often in a row the model has made each call of the turn.
+    /// Returns for each call of the turn how often in a row the model has made it.
     pub(super) fn repeats(&self, turn: &Turn) -> Vec<u32> {
         let mut repeated = self.state().repeated.clone();
         let count = |call: &ToolCall| repeated.count(&call.name, &call.input);
         turn.calls.iter().map(count).collect()
     }
 
-    /// Whether a call that was made so often in a row is not carried out any more.
+    /// True if a call with that count in a row is refused.
     fn is_repeated(&self, times: u32) -> bool {
         let most = self.terms.contract.repeated_calls;
         most > 0 && times >= most
     }
 
-    /// Whether the thread is to be suspended before it begins anything more.
+    /// True if the thread must be suspended before it begins anything more.
     const fn is_to_rest(&self) -> bool {
         self.held.is_some() || self.live.waits_for.is_some()
     }
 
-    /// The first call that may start: calls of one item follow each other, unless a child run carries them out; all others run side
-    /// by side.
+    /// Returns the first call that may start. Calls of one item follow each other, unless the item is pure or a child
+    /// run carries them out; all others run concurrently.
     fn candidate<'a>(
         &self,
         calls: impl Iterator<Item = Known<'a>>,
@@ -177,7 +177,7 @@ impl ThreadMachine {
         None
     }
 
-    /// What a call with that place carries out; `None` if it is answered without anything being done.
+    /// Returns the action of a call; `None` if it is answered without an action.
     fn to_execute(&self, position: u32, name: &str, input: &Object) -> Option<Candidate> {
         match self.contract().target(name, input) {
             Target::Execute {
@@ -194,7 +194,7 @@ impl ThreadMachine {
         }
     }
 
-    /// The first part of a long result that is asked for.
+    /// Returns the first requested part of a long result.
     fn to_read(&self, turn: &Turn) -> Option<ThreadQuery> {
         let mut ready = turn
             .calls
@@ -208,7 +208,7 @@ impl ThreadMachine {
         )
     }
 
-    /// A part of a long result was read, or could not be.
+    /// Answers a read of a part of a long result.
     pub(super) fn have_read(
         &mut self,
         now: Timestamp,
@@ -227,7 +227,7 @@ impl ThreadMachine {
         events
     }
 
-    /// The call of a tool, by the same key in every life of the daemon.
+    /// Makes the call of a tool, with the same key in every life of the daemon.
     fn tool_call(
         &self,
         now: Tick,
@@ -246,7 +246,7 @@ impl ThreadMachine {
         let place = format!("turn/{}.{}", turn.number, turn.attempt);
         let declared = match primary {
             Primary::Execute => self.contract().effect(&item),
-            // Reading changes nothing, and what was signed is signed.
+            // Reading changes nothing, and signing twice has the same result.
             Primary::Fetch | Primary::Sign => Some(Effect::Idempotent),
         };
         Call {
@@ -262,7 +262,7 @@ impl ThreadMachine {
         }
     }
 
-    /// Another attempt of `call`, which was in flight as `before`: what was said of its effect then still counts.
+    /// Makes another attempt of `call`, which was in flight as `before`: the effect known then still applies.
     pub(super) fn call_again(
         &self,
         now: Tick,
@@ -279,7 +279,7 @@ impl ThreadMachine {
         })
     }
 
-    /// A call that the model has asked for and that is not on record, for the model still speaks.
+    /// Returns a call that the model has requested and that is not recorded yet, as the model is still streaming.
     fn unrecorded(&self, now: Tick, position: u32) -> Option<Call> {
         let turn = self.state().turn()?;
         if turn.call(position).is_some() {
@@ -354,7 +354,7 @@ impl ThreadMachine {
         outcome: &CallOutcome,
     ) -> Vec<Event> {
         let mut events = Vec::new();
-        // Refused while the model speaks: only the start of a call brings along what was said up to it.
+        // Refused while the model streams: the call is started first, for only a start records the parts up to it.
         if let Some(call) = self.unrecorded(now, position) {
             events = self.start_tool(now, &call, position, None);
         }
@@ -386,7 +386,8 @@ impl ThreadMachine {
         events
     }
 
-    /// Answers the calls that the end of the thread cut off which this one continues: none of them is carried out any more.
+    /// Answers the calls that were cut off by the end of the thread that this one continues: none of them is carried
+    /// out any more.
     fn close_cut(&mut self, now: Timestamp, events: &mut Vec<Event>, turn: &Turn) {
         for call in &turn.calls {
             let text = match &call.at {
@@ -406,7 +407,7 @@ impl ThreadMachine {
         }
     }
 
-    /// Answers calls that need nothing to be done: those that cannot be carried out, and the return of the outputs.
+    /// Answers calls that need no action: those that cannot be carried out, and the return of the outputs.
     fn answer_at_once(&mut self, now: Timestamp, turn: &Turn) -> Vec<Event> {
         let mut events = Vec::new();
         if turn.is_cut {
@@ -525,7 +526,7 @@ impl ThreadMachine {
         self.record(now, events, result);
     }
 
-    /// The turn in hand, when every call of it has ended.
+    /// Returns the current turn when every call of it has ended.
     pub(super) fn acted(&self) -> Option<Box<Turn>> {
         match &self.state().at {
             At::Acting(turn) => Some(turn.clone()),
@@ -534,7 +535,6 @@ impl ThreadMachine {
     }
 }
 
-/// Whether a child run carries `call` out.
 const fn is_by_a_run(call: &ToolCall) -> bool {
     match &call.at {
         CallAt::Running { attempt, .. } => attempt.child.is_some(),
@@ -542,7 +542,7 @@ const fn is_by_a_run(call: &ToolCall) -> bool {
     }
 }
 
-/// Whether the model refused to answer.
+/// True if the model refused to answer.
 pub(super) fn is_refusal(turn: &Turn) -> bool {
     turn.stop() == Some(Stop::Refusal)
 }

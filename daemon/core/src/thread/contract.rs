@@ -1,4 +1,4 @@
-//! What is fixed about a thread at its start, and what a call of its model comes down to.
+//! The terms of a thread, fixed at its start, and the actions of its model's calls.
 
 use std::sync::Arc;
 
@@ -23,41 +23,39 @@ use crate::policy::OnExceed;
 use crate::provider::ResolvedModel;
 use crate::provider::failure::ErrorRows;
 
-/// What a call of it takes.
+/// Arguments of every call of `rye_execute`.
 const OF_ALL: [&str; 3] = ["item_type", "item_id", "parameters"];
-/// What it may say beside, if the item is a directive; and `thread`, which says whether it is run at all.
+/// Further arguments for a directive; `thread` decides if it is run at all.
 const OF_DIRECTIVES: [&str; 3] = ["async", "model", "limit_overrides"];
 const THREAD: &str = "thread";
-/// Limits of a graph, and its parameters that say the same.
+/// Limits of a graph, with its equivalent parameters.
 const OF_GRAPHS: [(&str, &str); 2] = [("steps", "max_steps"), ("depth", "depth")];
 
-/// What a thread goes by. It is data, and part of its record: no edit of a file changes a thread that has begun.
+/// The terms of a thread. They are data, and part of its record: no edit of a file changes a thread that has begun.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Contract {
-    /// The directive, with what it takes over from those it extends.
+    /// The directive, merged with those it extends.
     pub directive: Effective,
-    /// The model.
     pub model: ResolvedModel,
     /// The tools that the model may call, in the order in which it gets them.
     pub offered: Vec<OfferedTool>,
-    /// How often a failed call is tried again in one turn.
+    /// Limit of the tries of a failed call in one turn, without the first.
     pub max_retries: u8,
-    /// What becomes of the thread when it has reached a limit.
+    /// The handling of a reached limit.
     pub on_exceed: OnExceed,
-    /// How often in a row the model may make the same call before it is refused: that often less one. 0 is without end.
+    /// The number of equal calls in a row of which the last is refused; 0 is no limit.
     pub repeated_calls: u32,
-    /// The rows by which the errors of its provider are classed, in their order.
+    /// The rows that classify the errors of its provider, in their order.
     pub provider_errors: Vec<Value>,
 }
 
-/// A contract that is ready to be worked under.
+/// A contract with its compiled checks.
 #[derive(Debug)]
 pub struct Terms {
-    /// What was agreed.
     pub contract: Contract,
-    /// The check of what is returned, if something is to be.
+    /// The check of the returned outputs, if it has any.
     pub(super) returns: Option<Returns>,
-    /// The rows by which the errors of the provider are classed.
+    /// The rows that classify the errors of the provider.
     pub errors: Arc<ErrorRows>,
 }
 
@@ -75,33 +73,29 @@ impl Terms {
     }
 }
 
-/// What a call of a model comes down to.
+/// The meaning of a call of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Target {
     /// This action is carried out.
     Execute {
-        /// What is done.
         primary: Primary,
-        /// To what.
         item: ItemRef,
-        /// With these parameters.
         params: Object,
     },
-    /// The outputs are returned.
     Return,
     /// A part of a long result is read.
     Read(ArtifactRange),
-    /// Nothing, for it cannot be carried out.
+    /// The call cannot be carried out.
     Refused {
-        /// Why, for programs.
+        /// For programs.
         code: &'static str,
-        /// Why, for the model.
+        /// For the model.
         message: String,
     },
 }
 
 impl Contract {
-    /// What the model may call, and how the conversation begins.
+    /// Returns the first entry of the conversation: system prompt and tools.
     pub fn root(&self, system: Option<String>) -> Root {
         Root {
             system,
@@ -115,8 +109,8 @@ impl Contract {
         }
     }
 
-    /// What a call of the tool `name` with `input` comes down to. Tools are known by the names under which they were offered, and
-    /// by no others.
+    /// Returns the meaning of a call of the tool `name` with `input`. Tools are known only by the names under which
+    /// they were offered.
     pub fn target(&self, name: &str, input: &Object) -> Target {
         let offered = self
             .offered
@@ -162,8 +156,8 @@ impl Contract {
         }
     }
 
-    /// The text of a result that the model receives in `turn`. It depends on nothing else, so that the keeper of the whole and
-    /// the machine, which sends a part of it, agree.
+    /// Returns the text of a result that the model receives in `turn`. It depends on nothing else. So the component
+    /// that stores the whole and the machine, which sends a part of it, agree.
     pub fn shown(&self, turn: &Turn, outcome: &CallOutcome, text: ResultText) -> Shown {
         let free = Free {
             sent: turn.input,
@@ -172,7 +166,7 @@ impl Contract {
         shown(&outcome.result, outcome.failure.as_ref(), text, free)
     }
 
-    /// What a second execution of `item` would mean, if the permission that names it says so.
+    /// Returns the effect of a second execution of `item`, if the permission that names it declares one.
     pub fn effect(&self, item: &ItemRef) -> Option<Effect> {
         let permissions = self.directive.directive.permissions.as_ref()?;
         let found = permissions
@@ -183,7 +177,7 @@ impl Contract {
     }
 }
 
-/// What a call of `rye_execute` comes down to.
+/// Returns the meaning of a call of `rye_execute`.
 fn to_execute(input: &Object) -> Target {
     match read_execute(input) {
         Ok((_, item, _)) if is_internal(&item) => Target::Refused {
@@ -206,7 +200,7 @@ fn tool(id: &str) -> ItemRef {
     ItemRef::tool(ItemId::new(id).expect("it is the id of a tool"))
 }
 
-/// What is done, to which item, with which parameters.
+/// Reads the action, its item and its parameters.
 fn read_execute(input: &Object) -> Result<(Primary, ItemRef, Object), String> {
     let known = [OF_ALL.as_slice(), &OF_DIRECTIVES, &[THREAD]].concat();
     if let Some(other) = input.keys().find(|key| !known.contains(&key.as_str())) {
@@ -239,7 +233,7 @@ fn read_execute(input: &Object) -> Result<(Primary, ItemRef, Object), String> {
     }
 }
 
-/// Whether a directive is to be read by the model that calls, and not run by another one.
+/// True if a directive must be read by the calling model, and not run by another one.
 fn is_inline(input: &Object) -> Result<bool, String> {
     match input.get(THREAD).map(Value::as_str) {
         None | Some(Some("fork")) => Ok(false),
@@ -248,7 +242,7 @@ fn is_inline(input: &Object) -> Result<bool, String> {
     }
 }
 
-/// Reading the directive `item`, as `rye_fetch` does.
+/// Reads the directive `item`, as `rye_fetch` does.
 fn inline(
     input: &Object,
     item: &ItemRef,
@@ -273,7 +267,7 @@ fn inline(
     ))
 }
 
-/// The parameters of a tool, which may be a graph: what says how that goes stands among them.
+/// Returns the parameters of a tool, which may be a graph: its limits are among them.
 fn of_tool(input: &Object, mut params: Object) -> Result<Object, String> {
     if let Some(key) = [THREAD, "model"]
         .iter()
@@ -324,7 +318,7 @@ fn parameters(input: &Object) -> Result<Object, String> {
     }
 }
 
-/// The parameters of an action on a directive, which is given `inputs`.
+/// Returns the parameters of an action on a directive with `inputs`.
 fn started(input: &Object, inputs: Object) -> Object {
     let how = OF_DIRECTIVES.iter().filter_map(|key| {
         let value = input.get(*key)?;

@@ -1,4 +1,4 @@
-//! A limit that leaves nothing for another turn, in the words of the record.
+//! A limit that leaves nothing for another turn, in the form of the record.
 
 use crate::model::event::LimitEscalationRequested;
 use crate::model::{Failure, SuspendReason, Suspension, proposed};
@@ -6,12 +6,12 @@ use crate::money::Usd;
 
 use super::funds::RemainingFunds;
 
-/// A limit that leaves nothing for another turn.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Exceeded {
-    /// What the thread is suspended as, if it is.
+    /// The suspension of the thread at this limit.
     pub(super) why: Suspension,
-    /// What would let it continue, if it can be raised: twice as much, or what can be borne.
+    /// A limit with which it could continue, if it can be raised: twice as much, or the most that the accounts above
+    /// allow.
     proposed: Option<String>,
 }
 
@@ -22,7 +22,7 @@ impl Exceeded {
         Self::at(code, used.to_string(), max.to_string(), more.to_string())
     }
 
-    /// A limit that is an amount of money. Where the accounts above bear no higher one, nobody is asked for it.
+    /// A limit that is an amount of money. If the accounts above allow no higher one, there is no proposal.
     pub(super) fn money(code: &str, left: &RemainingFunds) -> Self {
         let (used, max) = (left.used, left.limit);
         let twice = Usd::from_nanos(proposed(used.nanos(), max.nanos()));
@@ -46,7 +46,7 @@ impl Exceeded {
         }
     }
 
-    /// What cannot be raised here.
+    /// A limit that cannot be raised here.
     pub(super) const fn of(why: Suspension) -> Self {
         Self {
             why,
@@ -54,7 +54,7 @@ impl Exceeded {
         }
     }
 
-    /// What somebody is asked for.
+    /// Returns the request for a higher limit.
     pub(super) fn request(&self) -> Option<LimitEscalationRequested> {
         let why = &self.why;
         Some(LimitEscalationRequested {
@@ -65,7 +65,7 @@ impl Exceeded {
         })
     }
 
-    /// Why the thread ends, where nobody is asked.
+    /// Returns the failure of a thread that ends without a request.
     pub(super) fn failure(&self) -> Failure {
         let why = &self.why;
         if let Some(failure) = &why.failure {

@@ -1,4 +1,4 @@
-//! The call of a model that is in flight, as far as it was heard.
+//! The model call in flight, with the parts received so far.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::provider::Received;
 use crate::provider::failure::Charge;
 use crate::provider::stream::{self, Arguments, Ended, Refused};
 
-/// The longest pause that a provider may ask for; a longer one is for people to decide on.
+/// The longest pause that a provider may request; on a longer one a person decides.
 pub(super) const LONGEST_PAUSE_MS: u64 = 300_000;
 
-/// What is heard of a model that speaks.
+/// A signal of a streaming model.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelSignal {
     /// A text or a thought is complete.
@@ -21,25 +21,24 @@ pub enum ModelSignal {
     Call(stream::Call),
     /// The message is complete.
     Complete {
-        /// All of it.
+        /// The whole message.
         ended: Box<Ended>,
-        /// By which the provider finds the call again.
+        /// Id by which the provider finds the call again.
         request_id: Option<String>,
     },
     /// There will be no message, or no more of it.
     Failed(Box<CallFailure>),
-    /// The call was cut because its run stops. It had received this.
+    /// The call was cut because its run stops. These parts had arrived.
     Stopped(Received),
 }
 
-/// Why a call of a model failed.
+/// The failure of a model call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallFailure {
-    /// What happened.
     pub failure: Failure,
-    /// What becomes of it.
+    /// The class, which decides what follows.
     pub class: Class,
-    /// What it is charged at.
+    /// The charge of the call.
     pub charge: Charge,
     /// The part of the answer that arrived.
     pub received: Received,
@@ -47,25 +46,25 @@ pub struct CallFailure {
     pub pause_ms: u64,
 }
 
-/// What was heard of the model so far.
+/// The parts of the answer so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PartialMessage {
     /// The complete parts of the message.
     pub(super) parts: Vec<Arc<MessagePart>>,
     /// Its calls, in their order.
     pub(super) calls: Vec<StreamedCall>,
-    /// Calls that are not carried out because of the form in which they came, by their ids, and what they are answered.
+    /// Calls that are refused because of their invalid form, by their ids, with the answers.
     pub(super) bad: Vec<(String, Refused)>,
 }
 
-/// A call that the model asks for while it speaks.
+/// A call that the model requests while it streams.
 #[derive(Debug, Clone)]
 pub(super) struct StreamedCall {
     pub(super) position: u32,
     pub(super) id: String,
     pub(super) name: String,
     pub(super) input: Arc<Object>,
-    /// How many parts the message has with it.
+    /// Number of parts of the message up to this call.
     pub(super) parts: usize,
 }
 
@@ -76,7 +75,7 @@ impl PartialMessage {
         let input = match call.arguments {
             Arguments::Object(input) => input,
             Arguments::Refused(refused) => {
-                // Only the end of the message answers it, so no call that starts before may bring it along.
+                // Only the end of the message answers it, so no call that starts before may record it.
                 self.bad.push((call.id, refused));
                 return;
             }

@@ -1,4 +1,4 @@
-//! The machine of a thread, and what it keeps in memory only.
+//! The machine of a thread, with its state that is in memory only.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,43 +11,42 @@ use crate::id::{ItemRef, RunId};
 use crate::machine::ResultText;
 use crate::model::{Effect, Run, SuspendReason, Suspension};
 
-/// A thread.
 #[derive(Debug, Clone)]
 pub struct ThreadMachine {
     pub(super) terms: Arc<Terms>,
     pub(super) run: Arc<Run>,
-    /// What is in flight in this life of the daemon.
+    /// Work in flight in this life of the daemon.
     pub(super) live: Live,
-    /// The run is to be suspended before it begins anything more.
+    /// Reason to suspend the run before it begins anything more.
     pub(super) held: Option<Suspension>,
 }
 
-/// What is in flight, and what is known for the next move.
+/// Work in flight, and facts for the next move.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Live {
-    /// What may be spent, if that was asked for the call that comes next.
+    /// Funds, if they were queried for the next call.
     pub(super) funds: Option<Funds>,
-    /// Why the call that comes next cannot be paid for.
+    /// The reason for which the next call cannot be paid for.
     pub(super) unpaid: Option<Suspension>,
-    /// The call of the model in flight.
+    /// The model call in flight.
     pub(super) speaking: Option<PartialMessage>,
-    /// Calls of tools in flight, and since when.
+    /// Tool calls in flight, with their start.
     pub(super) running: BTreeMap<u32, Uptime>,
-    /// How the model reads their results.
+    /// Text forms of their results.
     pub(super) result_texts: BTreeMap<u32, ResultText>,
-    /// What a second execution of an item would mean, as was found when it was looked up last.
+    /// Effects of a second execution, by item, from the last lookup.
     pub(super) effects: BTreeMap<ItemRef, Effect>,
     /// The suspended child run that a call waits for.
     pub(super) waits_for: Option<RunId>,
-    /// When the pause is over.
+    /// End of the pause.
     pub(super) due: Option<Uptime>,
-    /// The clock as it was last read.
+    /// The monotonic clock, as last read.
     pub(super) up: Uptime,
-    /// When the time of the thread is over, if its turn lasts until then; and since when that is so.
+    /// Start of the uncounted time of the turn, and the end of the thread's time if the turn lasts until then.
     pub(super) deadline: Option<(Timestamp, Uptime)>,
 }
 
-/// Suspended because the child run `child` is.
+/// Makes the suspension for the suspended child run `child`.
 pub(super) fn suspended_for(child: RunId) -> Suspension {
     Suspension {
         child: Some(child),

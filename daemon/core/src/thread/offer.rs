@@ -1,12 +1,13 @@
-//! What a model is offered: the tools that it may call, by the names under which it knows them.
+//! The tool offer: the tools that a model may call, by the names under which it knows them.
 //!
-//! **Owns** the choice among what a thread may carry out, and the names. **Never** looks for an item: who starts the thread has found
-//! and verified what the permissions name.
+//! **Owns** the choice among the permitted items, and the names. **Never** looks for an item: the caller that starts
+//! the thread has found and verified the items that the permissions name.
 //!
-//! **Rule.** Whatever may be carried out can be carried out by `rye_execute`. A tool that the permissions name, or that lies in a folder
-//! which they name, has a name of its own besides, with the schema of its parameters. Those named are always offered, the others as far as
-//! there is room: first those that the text of the directive uses, then those in the folders that the permissions list first. A name belongs to one item: where two items would share one, or a name would be too long, they are distinguished by the
-//! hash of their ids.
+//! **Rule.** Every permitted item can be carried out by `rye_execute`. A tool that the permissions name, or in a folder
+//! that they name, has a name of its own besides, with the schema of its parameters. Named tools are always offered,
+//! the others within the token limit: first those that the text of the directive uses, then those in the folders that
+//! the permissions list first. A name belongs to one item. If two items would share one, or a name would be too long,
+//! the hash of the id distinguishes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,59 +21,55 @@ use crate::directive::{Effective, Returns};
 use crate::id::{ItemId, ItemKind, ItemRef};
 use crate::seal::sha256_hex;
 
-/// The longest name of a tool.
+/// Length of the longest name of a tool.
 const MOST_NAME: usize = 64;
-/// Most tools with names of their own, those that the permissions name included: providers take 128 tools.
+/// Limit of the tools with names of their own, those that the permissions name included: providers accept 128 tools.
 const MOST_TOOLS: usize = 100;
-/// Hexadecimal digits that tell two items apart.
+/// Hexadecimal digits that distinguish two items.
 const HASH_DIGITS: usize = 8;
-/// Keys beside `properties` by which a schema asks for more than every provider understands.
+/// Keys besides `properties` by which a schema needs more than every provider supports.
 const JOINS: [&str; 4] = ["allOf", "anyOf", "oneOf", "$ref"];
 
-/// What the permissions of a directive name, and every layer may allow.
+/// Items and folders that the permissions of a directive name, and every layer may allow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// These tools.
     pub items: BTreeSet<ItemRef>,
-    /// The tools in these folders, and below them.
+    /// Offers the tools in these folders and below them.
     pub folders: BTreeSet<ItemId>,
 }
 
 /// A verified tool that may be offered by name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ItemTool {
-    /// The tool.
     pub item: ItemRef,
-    /// Whether the permissions name it, and not just a folder above it.
+    /// True if the permissions name it, and not just a folder above it.
     pub is_named: bool,
-    /// What its item says that it is for.
+    /// The description of its item.
     pub description: Option<String>,
     /// JSON Schema of its parameters, if it declares any.
     pub schema: Option<Value>,
 }
 
-/// Verified tools, and how much room there is for them.
+/// Verified tools, and the limit for them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ItemTools {
-    /// The tools.
     pub tools: Vec<ItemTool>,
-    /// Most tokens of all of them; beyond that only those are offered that the permissions name.
+    /// Limit of the tokens of all of them; beyond it only tools that the permissions name are offered.
     pub most_tokens: u64,
-    /// How long a token is.
     pub token_size: TokenSize,
 }
 
-/// What a model is offered.
+/// The tools that a model may call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOffer {
-    /// The tools, sorted by name.
+    /// Sorted by name.
     pub tools: Vec<OfferedTool>,
-    /// The items that have no name of their own, though the permissions name them or their folder, and why.
+    /// The items without a name of their own, though the permissions name them or their folder, with the reason.
     pub left_out: Vec<(ItemRef, &'static str)>,
 }
 
 impl Wanted {
-    /// What the `permissions` name.
+    /// Collects the tools and folders that `permissions` name.
     pub fn of(permissions: &[String]) -> Self {
         let mut wanted = Self::default();
         for pattern in permissions {
@@ -90,18 +87,18 @@ impl Wanted {
     }
 }
 
-/// Whether `item` is a tool that a model may know at all.
+/// True if `item` is a tool that may be offered to a model.
 pub fn may_be_offered(item: &ItemRef) -> bool {
     item.kind == ItemKind::Tool && !is_internal(item)
 }
 
-/// Whether `item` is for hooks and the daemon itself: what answers a hook, or writes events into a record, is no means of a model,
-/// whatever its permissions are.
+/// True if `item` is for hooks and the daemon itself. A tool that answers a hook, or writes events into a record, is
+/// never for a model, whatever its permissions are.
 pub(super) fn is_internal(item: &ItemRef) -> bool {
     item.id.as_str().split('/').any(|part| part == "internal")
 }
 
-/// The tools that a model may call under `layers`. The error says which output cannot be described.
+/// Makes the offer under `layers`. The error names an output that cannot be described.
 pub fn offer(
     directive: &Effective,
     layers: &[Layer],
@@ -154,7 +151,7 @@ pub fn offer(
     Ok(ToolOffer { tools, left_out })
 }
 
-/// The patterns that a directive declares and that some of `layers`, which are those above it, cannot grant, each with that layer.
+/// Returns the patterns of a directive that some of the `layers` above it cannot grant, each with that layer.
 pub fn ungranted<'a>(permissions: &'a [String], layers: &'a [Layer]) -> Vec<(&'a str, &'a Layer)> {
     let refusing = |pattern: &'a String| {
         let may_grant = |layer: &Layer| layer.patterns.iter().any(|own| may_meet(own, pattern));
@@ -164,7 +161,7 @@ pub fn ungranted<'a>(permissions: &'a [String], layers: &'a [Layer]) -> Vec<(&'a
     permissions.iter().filter_map(refusing).collect()
 }
 
-/// Whether each layer has a pattern that may cover such an action on an item of this kind.
+/// True if each layer has a pattern that may cover such an action on an item of this kind.
 fn may(layers: &[Layer], primary: Primary, kind: ItemKind) -> bool {
     let all = format!("rye.{}.{kind}.*", primary.as_str());
     let covers = |pattern: &String| can_match(pattern) && may_meet(pattern, &all);
@@ -172,7 +169,7 @@ fn may(layers: &[Layer], primary: Primary, kind: ItemKind) -> bool {
     !layers.is_empty() && layers.iter().all(allows)
 }
 
-/// The tool that carries out items of these kinds.
+/// Makes the tool that carries out items of these kinds.
 fn execute(kinds: &[ItemKind]) -> Tool {
     let words: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
     let mut properties = json!({
@@ -211,7 +208,7 @@ fn execute(kinds: &[ItemKind]) -> Tool {
     }
 }
 
-/// The tool that reads items of these kinds, and looks for them.
+/// Makes the tool that reads items of these kinds, and searches for them.
 fn fetch(kinds: &[ItemKind]) -> Tool {
     let words: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
     Tool {
@@ -237,7 +234,7 @@ fn fetch(kinds: &[ItemKind]) -> Tool {
     }
 }
 
-/// The tool that signs items of these kinds.
+/// Makes the tool that signs items of these kinds.
 fn sign(kinds: &[ItemKind]) -> Tool {
     let words: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
     Tool {
@@ -256,7 +253,7 @@ fn sign(kinds: &[ItemKind]) -> Tool {
     }
 }
 
-/// The tools with names of their own that every layer allows, and for which there is room.
+/// Returns the tools with names of their own that every layer allows and the limits admit.
 fn by_name(
     directive: &Effective,
     layers: &[Layer],
@@ -305,7 +302,7 @@ fn by_name(
     offered
 }
 
-/// Whether the permission `pattern` covers the execution of `item`.
+/// True if the permission `pattern` covers the execution of `item`.
 pub(super) fn covers(pattern: &str, item: &ItemRef) -> bool {
     let layer = Layer {
         source: String::new(),
@@ -314,7 +311,7 @@ pub(super) fn covers(pattern: &str, item: &ItemRef) -> bool {
     layer.allows(&Capability::of(Primary::Execute, item))
 }
 
-/// How the model is offered `tool`, or why it is not.
+/// Returns the offered form of `tool`, or the reason for leaving it out.
 fn told(tool: &ItemTool, name: Option<&String>) -> Result<Tool, &'static str> {
     let description = tool.description.as_deref();
     Ok(Tool {
@@ -325,7 +322,8 @@ fn told(tool: &ItemTool, name: Option<&String>) -> Result<Tool, &'static str> {
     })
 }
 
-/// The schema of parameters as every provider takes it; `None` if it is none of an object, or joins others.
+/// Returns the schema of parameters in the form that every provider accepts; `None` if it is not one of an object, or
+/// joins others.
 fn parameters(schema: Option<&Value>) -> Option<Value> {
     let Some(schema) = schema else {
         return Some(json!({"type": "object"}));
@@ -342,7 +340,7 @@ fn parameters(schema: Option<&Value>) -> Option<Value> {
     Some(Value::Object(schema))
 }
 
-/// The name of each item. An item has none if even its hash does not tell it from one before it.
+/// Returns the name of each item. An item has none if even its hash does not distinguish it from an earlier one.
 fn names<'a>(items: impl Iterator<Item = &'a ItemRef>) -> BTreeMap<&'a ItemRef, String> {
     let items: BTreeSet<&ItemRef> = items.collect();
     let mut holders: BTreeMap<String, u32> = BTreeMap::new();
@@ -370,7 +368,7 @@ fn names<'a>(items: impl Iterator<Item = &'a ItemRef>) -> BTreeMap<&'a ItemRef, 
     names
 }
 
-/// An id in the letters of names.
+/// Returns an id in the letters that names may contain.
 fn plain(id: &ItemId) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     id.as_str().chars().map(letter).collect()

@@ -1,9 +1,9 @@
-//! What a call asks for that starts a thread, whichever way it asks: by an action on a directive, or by one of the tools that
-//! do nothing else.
+//! The content of a call that starts a thread, in each of its forms: an action on a directive, or one of the tools for
+//! that purpose.
 //!
-//! Beside the inputs there are parameters that say how the thread is to go: `async model provider limit_overrides capabilities`. The
-//! inputs stand below `inputs`; where there are none, all other parameters are inputs. **Never** says who asks: names by which a
-//! caller could claim to be another run, or to continue a conversation that was never had, are refused.
+//! Besides the inputs, parameters describe the thread: `async model provider limit_overrides capabilities`. The inputs
+//! are below `inputs`; without it, all other parameters are inputs. **Never** names the requester: names by which a
+//! caller could claim to be another run, or to continue a conversation that did not happen, are refused.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::machine::{Params, wrong};
 use crate::model::{Failure, Limits, Object};
 use crate::money::Usd;
 
-/// Names of the directive, of which a tool is given one.
+/// Names of the parameter for the directive; a call gives one of them.
 const NAMES: [&str; 3] = ["directive_id", "directive_name", "directive"];
 
 /// The limits that a caller may set.
@@ -29,40 +29,37 @@ const LIMITS: [&str; 7] = [
     "duration",
 ];
 
-/// A tool that starts threads, and does nothing else.
+/// A tool whose only purpose is to start threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThreadTool {
-    /// `rye/agent/threads/thread_directive`: the answer is that of the thread, unless it is not waited for.
+    /// `rye/agent/threads/thread_directive`: the answer is that of the thread, unless the call does not wait.
     Directive,
-    /// `rye/agent/threads/thread_tool`: the thread is not waited for.
+    /// `rye/agent/threads/thread_tool`: the call does not wait.
     Start,
 }
 
-/// A thread that a call asks for.
+/// A thread that a call requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThreadOrder {
-    /// The directive.
     pub directive: ItemRef,
-    /// What it is given.
     pub inputs: Object,
-    /// Whether the caller continues without waiting.
+    /// True if the caller continues without waiting.
     pub is_async: bool,
-    /// Whether the thread is not to begin: the caller wants to know whether it could.
+    /// True if the thread must not begin: the call only checks that it could.
     pub is_only_checked: bool,
     /// The model, or a tier; the directive decides if none is named.
     pub model: Option<String>,
-    /// The provider that the model comes from.
     pub provider: Option<String>,
-    /// Limits in the place of those of the directive.
+    /// Limits that replace those of the directive.
     pub limits: Limits,
-    /// Patterns that narrow what the thread may do.
+    /// Patterns that restrict the permissions of the thread.
     pub capabilities: Option<Vec<String>>,
-    /// What the author of the call should know.
+    /// A warning for the author of the call.
     pub warning: Option<String>,
 }
 
 impl ThreadTool {
-    /// The tool of that id, if it is one of these.
+    /// Returns the tool of that id, if it is one of these.
     pub fn of(id: &ItemId) -> Option<Self> {
         match id.as_str() {
             "rye/agent/threads/thread_directive" => Some(Self::Directive),
@@ -80,7 +77,7 @@ impl ThreadTool {
 }
 
 impl ThreadOrder {
-    /// What an action on `directive` with these parameters asks for.
+    /// Reads an action on `directive` with these parameters.
     pub fn of_action(directive: ItemRef, params: Object) -> Result<Self, Failure> {
         let mut params = checked(params)?;
         let order = Self::begin(directive, &mut params)?;
@@ -88,7 +85,7 @@ impl ThreadOrder {
         Ok(Self { inputs, ..order })
     }
 
-    /// What a call of `tool` with these parameters asks for.
+    /// Reads a call of `tool` with these parameters.
     pub fn of_tool(tool: ThreadTool, params: Object) -> Result<Self, Failure> {
         let mut params = checked(params)?;
         let directive = named(&mut params)?;
@@ -98,7 +95,7 @@ impl ThreadOrder {
             ThreadTool::Start => {
                 order.is_async = true;
                 order.is_only_checked = params.switch("execute_directive")? == Some(false);
-                // The caller's own name for it, which is handed back.
+                // The caller's own name for it, which the answer repeats.
                 params.text("thread_id", "a text")?;
             }
         }
@@ -118,7 +115,7 @@ impl ThreadOrder {
         })
     }
 
-    /// The order without its inputs.
+    /// Reads the order without its inputs.
     fn begin(directive: ItemRef, params: &mut Params) -> Result<Self, Failure> {
         Ok(Self {
             directive,
@@ -134,7 +131,7 @@ impl ThreadOrder {
     }
 }
 
-/// The parameters, if none of them says what only the daemon knows.
+/// Returns the parameters, if none of them states facts that only the daemon knows.
 fn checked(params: Object) -> Result<Params, Failure> {
     let is_claim = |name: &&String| {
         name.starts_with('_') || name.starts_with("parent_") || *name == "resume_messages"
@@ -147,7 +144,7 @@ fn checked(params: Object) -> Result<Params, Failure> {
     }
 }
 
-/// The directive that a tool is asked to start.
+/// Returns the directive that the tool must start.
 fn named(params: &mut Params) -> Result<ItemRef, Failure> {
     let mut named = None;
     for key in NAMES {
@@ -169,7 +166,7 @@ fn named(params: &mut Params) -> Result<ItemRef, Failure> {
     named.ok_or_else(|| wrong("`directive_id` names the directive to start, like \"team/review\""))
 }
 
-/// The inputs, and whether they stood beside the other parameters.
+/// Returns the inputs, and true if they were given next to the other parameters.
 fn inputs(mut params: Params, key: &str) -> Result<(Object, bool), Failure> {
     let Some(inputs) = params.map(key)? else {
         let rest = params.into_rest();
@@ -183,7 +180,7 @@ fn inputs(mut params: Params, key: &str) -> Result<(Object, bool), Failure> {
     }
 }
 
-/// The limits that a caller sets, who names them under `key`.
+/// Reads the limits that a caller sets under `key`.
 pub fn limits_of(key: &str, given: Option<Object>) -> Result<Limits, Failure> {
     let given = given.unwrap_or_default();
     if let Some(other) = given.keys().find(|name| !LIMITS.contains(&name.as_str())) {

@@ -1,4 +1,4 @@
-//! A thread whose task began anew: after a crash, or after it was suspended.
+//! A thread whose task began anew: after a crash, or after a suspension.
 
 use crate::clock::{Tick, Timestamp};
 use crate::expr::text_of;
@@ -13,7 +13,7 @@ use super::live::ThreadMachine;
 use super::query::ThreadQuery;
 
 impl ThreadMachine {
-    /// The model was called, and nobody listens any more. It is called again, unless calls of tools came from what it said.
+    /// Recovers a model call without a receiver. The model is called again, unless tool calls started from its answer.
     pub(super) fn take_up(&mut self, now: Timestamp, turn: &Turn) -> Vec<Event> {
         let mut events = Vec::new();
         if let Some(settled) = self.run.settlement(Because::Crash) {
@@ -38,7 +38,8 @@ impl ThreadMachine {
         events
     }
 
-    /// Calls of tools that were in flight when the daemon went down: the next move for the first of them that needs one.
+    /// Recovers tool calls that were in flight when the daemon went down: returns the next move for the first of them
+    /// that needs one.
     pub(super) fn take_up_calls(&mut self, now: Tick, turn: &Turn) -> Option<Move<ThreadQuery>> {
         let mut events = Vec::new();
         for call in &turn.calls {
@@ -75,7 +76,7 @@ impl ThreadMachine {
                     let text = "the daemon went down during the call; whether it took effect is unknown: check before you repeat it";
                     self.refuse(now.at, &mut events, &call.id, "interrupted", text);
                 }
-                // It is for somebody to say what became of it.
+                // A person must state its outcome.
                 (None, None) if attempt.effect == Effect::AtMostOnce => {}
                 (None, None | Some(Verdict::Retry)) => {
                     let Some(call) = again(None) else {

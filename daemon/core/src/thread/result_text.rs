@@ -1,7 +1,8 @@
-//! Text of a result for a model: each thing once, as a person reads it in a terminal, without the envelope that graphs read.
+//! Text of a result for a model: each part once, as a person reads it in a terminal, without the envelope that graphs
+//! read.
 //!
-//! **Rule.** A form reads the shape that it knows. A result of any other shape is no text, and none of its members is lost: the caller
-//! then sends it as JSON.
+//! **Rule.** A form reads the shape that it knows. For a result of any other shape there is no text, and none of its
+//! members is lost: the caller then sends it as JSON.
 
 use std::fmt::Write as _;
 
@@ -11,9 +12,9 @@ use crate::conversation::Digest;
 use crate::machine::TextForm;
 use crate::model::{Failure, Object};
 
-/// Bytes that are reserved for the note in the place of what was cut.
+/// Bytes that are reserved for the note in place of a cut.
 const NOTE_BYTES: usize = 220;
-/// Bytes of a text that are left however little may be sent.
+/// Least bytes of a text that are left, however small the limit.
 const FEWEST_BYTES: usize = 200;
 /// Members of the result of `rye/bash`, and of any other process.
 const SHELL: [&str; 6] = [
@@ -25,7 +26,7 @@ const SHELL: [&str; 6] = [
     "truncated",
 ];
 const PROCESS: [&str; 3] = ["stdout", "stderr", "return_code"];
-/// Members that either has as well if its output was cut.
+/// Members that either result has in addition if its output was cut.
 const CUT: [&str; 3] = ["truncated", "stdout_bytes", "stderr_bytes"];
 
 /// A text in parts, each of which is shortened by itself.
@@ -34,13 +35,13 @@ pub(super) struct ResultParts(Vec<ResultPart>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ResultPart {
-    /// Is always sent.
+    /// Always sent.
     heading: String,
     body: String,
 }
 
 impl ResultParts {
-    /// The text of a result, and of its failure; `None` if it has not the shape of `form`.
+    /// Makes the text of a result, and of its failure; `None` if the result does not have the shape of `form`.
     pub(super) fn of(form: TextForm, result: &Value, failure: Option<&Failure>) -> Option<Self> {
         if let (None, Value::String(text)) = (failure, result) {
             return Some(Self::plain(text.clone()));
@@ -64,7 +65,7 @@ impl ResultParts {
         }])
     }
 
-    /// All of it.
+    /// Returns the whole text.
     pub(super) fn whole(&self) -> String {
         let parts = self.0.iter();
         parts
@@ -72,7 +73,8 @@ impl ResultParts {
             .collect()
     }
 
-    /// Head and tail of each part, in `most` bytes, with where the whole text, an artifact named `name`, is read on.
+    /// Returns head and tail of each part, in `most` bytes, with instructions to read the rest of the whole text, which
+    /// is the artifact `name`.
     pub(super) fn shortened(&self, most: usize, name: &Digest) -> String {
         let bodies = self.0.iter().filter(|part| !part.body.is_empty()).count();
         let headings: usize = self.0.iter().map(|part| part.heading.len()).sum();
@@ -96,7 +98,8 @@ impl ResultParts {
     }
 }
 
-/// The most that each of several texts of these rising lengths may take, so that all of them take at most `room`.
+/// Returns the highest length of each of several texts, given their lengths in rising order, so that all of them fit in
+/// `room`.
 fn fair_share(lengths: &[usize], room: usize) -> usize {
     let mut left = room;
     for (at, length) in lengths.iter().enumerate() {
@@ -109,7 +112,7 @@ fn fair_share(lengths: &[usize], room: usize) -> usize {
     usize::MAX
 }
 
-/// Adds the head and the tail of `body`, which begins at that character of the whole text.
+/// Adds the head and the tail of `body`, which begins at character `start` of the whole text.
 fn push_ends(text: &mut String, body: &str, most: usize, start: usize, name: &Digest) {
     let (head, tail) = ends(body, most / 2);
     let left_out = &body[head..tail];
@@ -126,8 +129,8 @@ fn push_ends(text: &mut String, body: &str, most: usize, start: usize, name: &Di
     text.push_str(&body[tail..]);
 }
 
-/// Where the head of `body` ends and its tail begins, each of up to `most` bytes: at a line end if one is near, and never inside a
-/// character.
+/// Returns the end of the head of `body` and the start of its tail, each of up to `most` bytes: at a line end if one is
+/// near, and never inside a character.
 fn ends(body: &str, most: usize) -> (usize, usize) {
     let end = body.floor_char_boundary(most);
     let line = body[..end].rfind('\n').map(|at| at + 1);
@@ -140,7 +143,7 @@ fn ends(body: &str, most: usize) -> (usize, usize) {
     (head, line.filter(is_near).unwrap_or(start))
 }
 
-/// Exit code and both streams of a process.
+/// Renders exit code and both streams of a process.
 fn process(
     result: &Object,
     keys: &[&str],
@@ -153,7 +156,7 @@ fn process(
     }
     let code = result.get(exit_code)?.as_i64()?;
     let heading = match failure {
-        // The streams say it.
+        // The streams contain the cause.
         Some(failure) if failure.code == "tool_failed" && code > 0 => format!("exit code {code}\n"),
         Some(failure) => format!("{}: {}\n", failure.code, failure.message),
         None => format!("exit code {code}\n"),
@@ -186,7 +189,7 @@ fn process(
     Some(ResultParts(parts))
 }
 
-/// Lines of a file with their numbers, as `cat -n` prints them.
+/// Renders lines of a file with their numbers, as `cat -n` prints them.
 fn numbered(result: &Object) -> Option<String> {
     let output = result.get("output")?.as_str()?;
     let count = result.get("line_count")?.as_u64()?;
@@ -199,7 +202,7 @@ fn numbered(result: &Object) -> Option<String> {
     if count == 0 {
         return Some(format!("{output}\n{note}"));
     }
-    // Counted from the end: the path in the first line may hold line ends itself.
+    // Counted from the end: the path in the first line may contain line ends itself.
     let mut lines: Vec<&str> = output.rsplit('\n').take(count).collect();
     lines.reverse();
     let mut text = String::with_capacity(output.len());
@@ -215,7 +218,7 @@ fn numbered(result: &Object) -> Option<String> {
     Some(text)
 }
 
-/// `output`, or that of each of several `results`.
+/// Renders `output`, or that of each of several `results`.
 fn output(result: &Object) -> Option<String> {
     let text = |of: &Object| of.get("output")?.as_str().map(str::to_owned);
     if let Some(output) = text(result) {
@@ -226,7 +229,7 @@ fn output(result: &Object) -> Option<String> {
     Some(outputs?.join("\n"))
 }
 
-/// An item that was fetched, or what was found.
+/// Renders an item that was fetched, or search hits.
 fn items(result: &Object) -> Option<ResultParts> {
     if result.contains_key("content") {
         item(result)
@@ -235,7 +238,7 @@ fn items(result: &Object) -> Option<ResultParts> {
     }
 }
 
-/// The text of an item, below its id and its path.
+/// Renders the text of an item, below its id and its path.
 fn item(result: &Object) -> Option<ResultParts> {
     if result.contains_key("parsed") {
         return None;
@@ -251,7 +254,7 @@ fn item(result: &Object) -> Option<ResultParts> {
     }]))
 }
 
-/// Two lines for each hit, and which they are of all.
+/// Renders two lines for each hit, and the range of the hits among all.
 fn hits(result: &Object) -> Option<String> {
     let number = |key: &str| result.get(key).and_then(Value::as_u64);
     let (total, offset) = (number("total")?, number("offset")?);
@@ -296,7 +299,7 @@ fn hit(found: &Object) -> Option<String> {
     ))
 }
 
-/// The texts of blocks, and the JSON of those that are none. Structured content that a text repeats is left out.
+/// Renders the texts of blocks, and the JSON of other blocks. Structured content that a text repeats is left out.
 fn blocks(result: &Object, failure: Option<&Failure>) -> Option<String> {
     if failure.is_some_and(|failure| failure.code != "tool_failed") {
         return None;
@@ -333,7 +336,7 @@ mod tests {
         ResultParts::of(form, result, None).map(|parts| parts.whole())
     }
 
-    /// The result of `rye/bash`.
+    /// A result of `rye/bash`.
     fn shell(stdout: &str, stderr: &str, exit_code: i32) -> Value {
         json!({
             "success": exit_code == 0,

@@ -1,5 +1,5 @@
-//! What a model receives of a result: all of it if it is short, otherwise head and tail of a text or an outline of JSON, and the name of
-//! the whole.
+//! The form in which a model receives a result: whole if it is short, otherwise head and tail of a text or an outline
+//! of JSON, and the name of the whole.
 
 use std::fmt::Write as _;
 
@@ -10,23 +10,23 @@ use crate::conversation::Digest;
 use crate::machine::{ResultText, TextForm};
 use crate::model::{Failure, Object};
 
-/// Most bytes of a result that are sent whole, if its tool does not say: of JSON, and of a text, whose head and tail say more than an
-/// outline does.
+/// Limit of the bytes of a result that are sent whole, if its tool sets none: for JSON, and for a text, whose head and
+/// tail are more useful than an outline.
 const DATA_BYTES: usize = 2400;
 const TEXT_BYTES: usize = 16 << 10;
-/// The same of an item that was fetched, which has 48 KiB of text below a line that names it.
+/// The limit for a fetched item, which has 48 KiB of text below a line that names it.
 const ITEM_BYTES: usize = 49 << 10;
-/// The same where the context is three quarters full, whatever the tool says.
+/// The limit if the context is three quarters full, whatever the tool sets.
 const CROWDED_BYTES: usize = 1200;
-/// Most bytes that a tool may ask for.
+/// Largest limit that a tool may set.
 const MOST_ASKED: usize = 64 << 10;
-/// Bytes of a token, and the part of the free context that one result may take.
+/// Bytes of a token, and the divisor of the free context that one result may take.
 const TOKEN_BYTES: u64 = 4;
 const FREE_SHARE: u64 = 4;
-/// Most characters of a text in an outline; of the texts that matter most, more.
+/// Limit of the characters of a text in an outline; it is higher for the most important texts.
 const MOST_CHARS: usize = 200;
 const MOST_OUTPUT_CHARS: usize = 500;
-/// Texts that matter most.
+/// Names of the most important texts.
 const OUTPUTS: [&str; 2] = ["content", "stdout"];
 /// Elements of a list in an outline, of objects and of plain values.
 const FIRST_OBJECTS: usize = 3;
@@ -39,22 +39,19 @@ const ENVELOPE: [&str; 5] = ["chain", "metadata", "path", "source", "resolved_en
 /// A result as a model receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// The text.
     pub text: String,
-    /// The whole, if the text is a part or an outline of it: it is to be kept before the model receives that.
+    /// The whole, if the text is a part or an outline of it. It must be stored before the model receives the text.
     pub artifact: Option<Artifact>,
 }
 
 /// A whole result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Artifact {
-    /// Its name.
     pub name: Digest,
-    /// It.
     pub text: String,
 }
 
-/// How full the context is.
+/// The fill level of the context.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Free {
     /// Tokens that were sent to the turn.
@@ -64,7 +61,7 @@ pub(super) struct Free {
 }
 
 impl Free {
-    /// Most bytes of a result that are sent whole, if its tool asks for so many.
+    /// Returns the limit of the bytes of a result that are sent whole, given the limit of its tool.
     fn most_bytes(self, asked: usize) -> usize {
         if self.sent.saturating_mul(4) > self.room.saturating_mul(3) {
             return asked.min(CROWDED_BYTES);
@@ -76,7 +73,7 @@ impl Free {
     }
 }
 
-/// What a model receives of a long result that it was shown before.
+/// Returns the answer for a long result that the model received before.
 pub(super) fn once_more(artifact: &Artifact) -> String {
     let told = json!({
         "_artifact": artifact.name,
@@ -86,7 +83,7 @@ pub(super) fn once_more(artifact: &Artifact) -> String {
     told.to_string()
 }
 
-/// What a model receives of `result`, and of `failure`, where the context is so full.
+/// Returns the form of `result`, and of `failure`, for a context with that fill level.
 pub(super) fn shown(
     result: &Value,
     failure: Option<&Failure>,
@@ -114,7 +111,7 @@ pub(super) fn shown(
     })
 }
 
-/// The text itself if it has at most so many bytes, else what `shorten` makes of it and its name.
+/// Returns the text itself if it has at most `most` bytes, else its name and the output of `shorten`.
 fn sent(text: String, most: usize, shorten: impl FnOnce(&str, &Digest) -> String) -> Shown {
     if text.len() <= most {
         return Shown {
@@ -129,7 +126,7 @@ fn sent(text: String, most: usize, shorten: impl FnOnce(&str, &Digest) -> String
     }
 }
 
-/// The outline of a result whose JSON is `text`.
+/// Returns the outline of a result whose JSON is `text`.
 fn outlined(whole: &Value, text: &str, name: &Digest) -> String {
     let mut outline = match outline(whole, MOST_DEPTH, MOST_OUTPUT_CHARS) {
         Value::Object(outline) => outline,
@@ -144,7 +141,7 @@ fn outlined(whole: &Value, text: &str, name: &Digest) -> String {
     Value::Object(outline).to_string()
 }
 
-/// A result without what the executor says of itself.
+/// Returns a result without the executor's description of itself.
 fn stripped(result: &Value) -> Value {
     let Value::Object(object) = result else {
         return result.clone();
@@ -165,7 +162,7 @@ fn failed(result: &Value, failure: &Failure) -> Value {
             Object::from_iter([("result".to_owned(), other)])
         }
     };
-    // The failure says it better.
+    // The failure contains it in more detail.
     whole.remove("status");
     whole.insert(
         "error".to_owned(),
@@ -174,7 +171,7 @@ fn failed(result: &Value, failure: &Failure) -> Value {
     Value::Object(whole)
 }
 
-/// The outline of `value`, over so many levels, with texts of so many characters.
+/// Returns the outline of `value`, with that many levels, and texts of that many characters.
 fn outline(value: &Value, depth: usize, chars: usize) -> Value {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
@@ -213,7 +210,7 @@ fn outline(value: &Value, depth: usize, chars: usize) -> Value {
     }
 }
 
-/// The head and the tail of a text.
+/// Returns the head and the tail of a text.
 fn cut(text: &str, chars: usize) -> String {
     let count = text.chars().count();
     if count <= chars {
@@ -233,7 +230,7 @@ mod tests {
 
     #[test]
     fn result_size_is_requested_and_bounded_by_context() {
-        // Tokens sent, room, what the tool asks for; how many bytes are sent whole.
+        // Tokens sent, room, limit of the tool; bytes that are sent whole.
         let table = [
             (0, 100_000, 2400, 2400),
             (75_000, 100_000, 2400, 2400),
@@ -241,7 +238,7 @@ mod tests {
             (0, 100_000, 65_536, 65_536),
             (75_001, 100_000, 65_536, 1200),
             (75_001, 100_000, 100, 100),
-            // A quarter of what is free, in a small context.
+            // A quarter of the free context, if it is small.
             (8_000, 20_000, 65_536, 12_000),
             (0, 100, 65_536, 1200),
             (1, 0, 2400, 1200),

@@ -1,4 +1,4 @@
-//! While the model speaks: what is heard of it, and what its call came to.
+//! A streaming model: its signals, and the result of its call.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::live::ThreadMachine;
 impl ThreadMachine {
     pub(super) fn hear(&mut self, now: Timestamp, heard: ModelSignal) -> Vec<Event> {
         let At::Calling(turn) = self.state().at.clone() else {
-            // The run was suspended meanwhile, and what the call came to is settled.
+            // The run was suspended meanwhile, and the call is settled.
             return Vec::new();
         };
         match heard {
@@ -106,7 +106,7 @@ impl ThreadMachine {
         events
     }
 
-    /// There will be no message. What calls under way brought along is one all the same.
+    /// Handles an answer without a complete message. The recorded parts up to started calls are a message all the same.
     fn broken(&mut self, now: Timestamp, turn: &Turn, failed: &CallFailure) -> Vec<Event> {
         let mut events = Vec::new();
         if turn.calls.is_empty() {
@@ -130,14 +130,14 @@ impl ThreadMachine {
         events
     }
 
-    /// Settles the call of the model that is in flight when the thread rests and of which nothing more was heard.
+    /// Settles the model call in flight when the thread pauses, if no further signal came.
     pub(super) fn settle_stopped(&mut self, now: Timestamp, events: &mut Vec<Event>) {
         if let At::Calling(_) = &self.state().at {
             self.settle(now, events, None, Because::Stopped);
         }
     }
 
-    /// Settles the open call, whose answer broke off, at what is known of it.
+    /// Settles the open call, whose answer broke off, at its known usage.
     fn settle_cut(
         &mut self,
         now: Timestamp,
@@ -180,7 +180,7 @@ impl ThreadMachine {
         self.record(now, events, classified);
     }
 
-    /// The message is what the calls that have started brought along.
+    /// Makes the message from the parts up to the calls that have started.
     pub(super) fn say_in_part(&mut self, now: Timestamp, events: &mut Vec<Event>, turn: &Turn) {
         let model = &self.contract().model;
         let raw = assemble(model.api, turn.parts.iter().map(|part| part.raw.as_str()));
@@ -214,7 +214,7 @@ impl ThreadMachine {
         self.record(now, events, said);
     }
 
-    /// Settles the open call: at `usage`, or at what was held for it.
+    /// Settles the open call: at `usage`, or at the held amount.
     fn settle(
         &mut self,
         now: Timestamp,
@@ -240,7 +240,7 @@ impl ThreadMachine {
         self.record(now, events, settled);
     }
 
-    /// The call of the model is over. What it came to was heard before; if nothing was, it broke off.
+    /// Handles the end of the model call. Its result came as a signal before; without one it broke off.
     pub(super) fn conclude_turn(&mut self, now: Timestamp, outcome: &CallOutcome) -> Vec<Event> {
         let events = match self.state().at.clone() {
             At::Calling(turn) => {

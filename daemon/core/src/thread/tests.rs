@@ -73,7 +73,7 @@ fn model() -> ResolvedModel {
         .0
 }
 
-/// What a thread of this directive goes by.
+/// The terms of a thread of this directive.
 fn terms(text: &str) -> Arc<Terms> {
     let id = ItemId::new("t/d").unwrap();
     let (parsed, _) = directive::parse(text, &id).unwrap_or_else(|found| panic!("{found:?}"));

@@ -1,4 +1,4 @@
-//! The charge of a call that broke off, by the place of the break and by what had arrived.
+//! The charge of a call that broke off, by the place of the break and the parts that had arrived.
 
 use super::stage::Met;
 use super::*;
@@ -8,7 +8,7 @@ use crate::model::{Because, Failure};
 use crate::provider::Thinking;
 use crate::provider::failure::Charge;
 
-/// The settlement of the last call: money, true if that is an estimate, and why.
+/// The settlement of the last call: money, true if that is an estimate, and the reason.
 pub(super) fn settled(stage: &Stage) -> (String, bool, Because) {
     let last = stage.log.iter().rev().find_map(|event| match event {
         Event::Run(RunEvent::BudgetSettled(BudgetSettled {
@@ -22,8 +22,8 @@ pub(super) fn settled(stage: &Stage) -> (String, bool, Because) {
     last.unwrap()
 }
 
-/// What the answers of the table had brought, but for the size of a text: a dollar buys a million tokens of either kind, and 25 bytes are
-/// estimated as ten tokens.
+/// The parts of the table's answers that arrived, except the size of a text. A dollar buys a million tokens of either
+/// kind, and 25 bytes are estimated as ten tokens.
 fn received(reported: Option<(u64, u64)>, unreported: usize) -> Received {
     let tokens = |(input, output)| Tokens {
         input,
@@ -38,7 +38,7 @@ fn received(reported: Option<(u64, u64)>, unreported: usize) -> Received {
     }
 }
 
-/// The same of a model that has stopped by itself.
+/// Like [`received`], for a model that has stopped by itself.
 fn whole(reported: Option<(u64, u64)>, unreported: usize) -> Received {
     Received {
         has_stopped: true,
@@ -49,11 +49,11 @@ fn whole(reported: Option<(u64, u64)>, unreported: usize) -> Received {
 /// An expected charge.
 #[derive(Debug, Clone, Copy)]
 enum Expected {
-    /// So many tokens.
+    /// A number of tokens.
     Exact(u64),
-    /// The estimated request and so many tokens more.
+    /// The estimated request plus a number of tokens.
     Request(u64),
-    /// So many tokens, as an estimate.
+    /// A number of tokens, as an estimate.
     Estimate(u64),
     Hold,
 }
@@ -103,9 +103,9 @@ fn interrupted_call_is_charged_at_known_cost() {
         (None, received(Some((100, 9000)), 0), Estimate(9100)),
         (None, whole(Some((100, 9000)), 0), Exact(9100)),
         (None, received(Some((100, 9000)), 25), Estimate(9100)),
-        // No price is high enough for what cannot be counted.
+        // No price is high enough for tokens that cannot be counted.
         (None, received(Some((u64::MAX, 1)), 0), Hold),
-        // A model that reasons may have used more than can be seen.
+        // A model that reasons may have used more than is visible.
         (effort.clone(), no_status, Hold),
         (effort.clone(), received(None, 0), Hold),
         (effort.clone(), received(None, 25), Hold),

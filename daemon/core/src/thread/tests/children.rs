@@ -8,7 +8,7 @@ use crate::model::{Failure, SuspendReason};
 const ALL: &str = "<execute><tool>t/*</tool></execute>";
 const FIRST: &str = "t-graph-1-aaaaaaaaaa";
 
-/// A thread whose model has asked for `calls`: ids and items.
+/// A thread whose model has requested `calls`: ids and items.
 fn asking(calls: &[(&str, &str)]) -> Stage {
     let mut stage = Stage::new(terms(&directive(ALL, "")), |_| {});
     assert_eq!(stage.play(), Met::Model);
@@ -33,7 +33,7 @@ fn resumed() -> RunEvent {
     RunEvent::resumed(Epoch::default())
 }
 
-/// The driver leaves a thread that rests, and another one takes it up.
+/// The driver leaves a suspended thread, and another driver resumes it.
 fn resume(stage: &mut Stage) {
     stage.others(resumed());
     let run = Arc::clone(&stage.machine.run);
@@ -164,7 +164,8 @@ fn a_cancel_of_a_suspended_child_ends_the_thread() {
     stage.assert_replay();
 }
 
-/// A run that cannot be paid for is refused with the plan that announces its call, which comes to that failure without a start.
+/// A run that cannot be paid for is refused together with the plan that announces its call. The call gets that failure
+/// without a start.
 #[test]
 fn refused_child_fails_its_call_only() {
     let refusal = CallOutcome {
@@ -174,7 +175,7 @@ fn refused_child_fails_its_call_only() {
         )),
         ..result(Value::Null)
     };
-    // While the model speaks, and when it has spoken.
+    // While the model streams, and after its message.
     for speaks in [true, false] {
         let mut stage = Stage::new(terms(&directive(ALL, "")), |_| {});
         stage.play();

@@ -12,7 +12,7 @@ fn stage() -> Stage {
     Stage::new(terms(&directive("<execute>*</execute>", "")), |_| {})
 }
 
-/// A thread that continues `old` where that was ended, with `message` first.
+/// A thread that continues `old` from its end, with `message` first.
 fn continued(old: &Stage, message: Option<&str>) -> Stage {
     let mut carried = old.run().carried().expect("it has ended");
     if let Some(text) = message {
@@ -21,7 +21,7 @@ fn continued(old: &Stage, message: Option<&str>) -> Stage {
     begun_with(old, carried)
 }
 
-/// A thread that begins with `carried`, which is what `old` left.
+/// A thread that begins with `carried`, which `old` left.
 fn begun_with(old: &Stage, carried: ThreadState) -> Stage {
     let mut stage = Stage::new(Arc::clone(&old.terms), |spec| {
         spec.continuation_of = Some(old.run().id.clone());
@@ -46,7 +46,7 @@ fn kill(stage: &mut Stage) {
     }
 }
 
-/// What the model receives before it is called, in order.
+/// Returns the texts that the model receives before it is called, in order.
 fn told(stage: &Stage) -> Vec<(Source, String)> {
     let told = stage.log.iter().filter_map(|event| match event {
         Event::Thread(ThreadEvent::CognitionIn(CognitionIn { source, text, .. })) => {

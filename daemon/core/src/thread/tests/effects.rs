@@ -1,4 +1,4 @@
-//! What a second execution of a call means: who says so, and what follows.
+//! Effects of a second execution of a call: their source, and their consequences.
 
 use super::stage::{Met, execute, result};
 use super::*;
@@ -15,7 +15,7 @@ fn stage(permissions: &str) -> Stage {
     stage
 }
 
-/// What is on record of the calls that started.
+/// Returns the recorded starts of calls.
 fn started(stage: &Stage) -> Vec<ToolCallStart> {
     let started = stage.log.iter().filter_map(|event| match event {
         Event::Thread(ThreadEvent::ToolCallStart(started)) => Some(ToolCallStart::clone(started)),

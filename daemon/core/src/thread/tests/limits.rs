@@ -1,4 +1,4 @@
-//! Limits: what becomes of a thread that reaches one, calls that go round and round, and the end of its time.
+//! Limits: the handling of a thread that reaches one, repeated calls, and the end of its time.
 
 use super::stage::{Met, execute, result};
 use super::*;
@@ -29,7 +29,7 @@ fn error_code(stage: &Stage) -> Option<&str> {
     }
 }
 
-/// The requests for a higher limit: which, what is used, what may be, what is asked for.
+/// The requests for a higher limit: the limit, usage, maximum, proposal.
 fn requests(stage: &Stage) -> Vec<[String; 4]> {
     let asked = stage.log.iter().filter_map(|event| match event {
         Event::Thread(ThreadEvent::LimitEscalationRequested(LimitEscalationRequested {
@@ -110,7 +110,7 @@ fn missing_money_is_requested() {
 
 #[test]
 fn requested_money_fits_ancestors() {
-    // What they bear, and what is asked for.
+    // The limit that the accounts above allow, and the proposal.
     let table = [
         (None, Some("0.000002000")),
         (Some("0.000003"), Some("0.000002000")),

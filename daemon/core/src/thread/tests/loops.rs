@@ -180,7 +180,7 @@ fn missing_outputs_are_requested_twice() {
     stage.assert_replay();
 }
 
-/// The model says `text`, and stops like that.
+/// Delivers `text` as the answer of the model, with that stop reason.
 fn say(stage: &mut Stage, text: &str, stop: Stop) {
     assert_eq!(stage.play(), Met::Model, "{text}");
     let text = text.to_owned();
@@ -704,7 +704,7 @@ fn limit_suspends_thread_with_use_and_limit() {
     ];
     for (limit, code, max) in cases {
         let mut stage = Stage::new(terms(&directive(ALL, "")), limit);
-        // The first turn fits but for the tokens, of which an answer needs more than are left.
+        // The first turn fits except for the tokens, of which an answer needs more than are left.
         if stage.play() == Met::Model {
             stage.now.at = stage.now.at.plus(Duration::from_secs(6));
             stage.say(says("", &[("c1", "launch", json!({}))]));
@@ -731,7 +731,7 @@ fn no_request_without_money_for_smallest_answer() {
         (why.reason, why.code.as_deref()),
         (SuspendReason::Limit, Some("spend_exceeded"))
     );
-    // With little money the answer is shorter, and what is held fits.
+    // With little money the answer is shorter, and the held amount fits.
     stage.others(RunEvent::resumed(Epoch::default()));
     stage.money = Some(Usd::parse("0.003").unwrap());
     assert_eq!(stage.play(), Met::Model);
@@ -815,7 +815,7 @@ fn suspension_waits_for_end_of_turn() {
     stage.assert_replay();
 }
 
-/// What becomes of a call of a tool that was in flight at a crash, by what was declared of it.
+/// The handling of a tool call that was in flight at a crash, by its declared effect.
 #[test]
 fn crash_repeats_repeatable_calls_only() {
     let permissions = "<execute><tool>t/a</tool></execute>\

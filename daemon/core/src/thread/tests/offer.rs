@@ -1,4 +1,4 @@
-//! What a model is offered, and by which names.
+//! The tools that are offered to a model, and their names.
 
 use super::*;
 use crate::conversation::TokenSize;
@@ -20,12 +20,12 @@ fn tool(id: &str, is_named: bool) -> ItemTool {
     }
 }
 
-/// What is offered of `tools` with so much room.
+/// Returns the offer from `tools` within that number of tokens.
 fn offered(tools: Vec<ItemTool>, most_tokens: u64, layers: &[Layer]) -> ToolOffer {
     offered_to(&directive("", ""), tools, most_tokens, layers)
 }
 
-/// The same of the directive `text`.
+/// Returns the same for the directive `text`.
 fn offered_to(text: &str, tools: Vec<ItemTool>, most_tokens: u64, layers: &[Layer]) -> ToolOffer {
     let id = ItemId::new("t/d").unwrap();
     let (parsed, _) = directive::parse(text, &id).unwrap();

@@ -1,4 +1,4 @@
-//! Threads with random models, tools, crashes, suspensions: what must hold whatever happens.
+//! Threads with random models, tools, crashes, suspensions: invariants in every case.
 
 use crate::conversation::Digest;
 use crate::model::ThreadEvent;
@@ -13,14 +13,14 @@ use crate::provider::failure::Charge;
 
 /// Threads of one test.
 const THREADS: u64 = 300;
-/// What happens to one thread at most.
+/// Limit of the random events of one thread.
 const MOST_HAPPENINGS: u32 = 400;
 
 const PERMISSIONS: &str = "<execute><tool>t/a</tool></execute>\
      <execute effect=\"idempotent\"><tool>t/i</tool></execute>\
      <execute effect=\"pure\"><tool>t/p</tool></execute>\
      <execute><tool>t/says-once</tool><tool>t/says-again</tool><tool>t/says-pure</tool></execute>";
-/// The tools: the first three as the permissions say, the others as they say themselves.
+/// The tools: the permissions declare the effects of the first three, the others declare their own.
 const ITEMS: [&str; 6] = [
     "t/a",
     "t/i",
@@ -29,9 +29,9 @@ const ITEMS: [&str; 6] = [
     "t/says-again",
     "t/says-pure",
 ];
-/// Which of equal calls in a row is refused.
+/// The number in a row of the equal call that is refused.
 const REPEATED: u32 = 3;
-/// What the turns may take, in milliseconds.
+/// Time limit of the turns in milliseconds.
 const DURATION_MS: u64 = 60_000;
 const OUTPUTS: &str = "<output name=\"words\" type=\"integer\" required=\"true\">How many</output>";
 
@@ -51,7 +51,7 @@ impl Dice {
     }
 }
 
-/// What a model says in a turn, after it was shown `artifacts`.
+/// A random answer of the model in a turn, after it received `artifacts`.
 fn message(dice: &mut Dice, turn: u32, artifacts: &[Digest]) -> Vec<ModelSignal> {
     if dice.below(8) == 0 {
         return says("", &[("r", "directive_return", json!({"words": turn}))]);
@@ -115,7 +115,7 @@ fn random_runs_never_repeat_calls_and_match_replay() {
     assert_eq!(seen, ["suspended", "completed", "error", "cancelled"]);
 }
 
-/// Lets one thread live: how it ended.
+/// Runs one thread to its end, and returns its status.
 fn live(mut stage: Stage, dice: &mut Dice, seed: u64) -> Status {
     let mut speech: std::collections::VecDeque<ModelSignal> = std::collections::VecDeque::new();
     let mut speaks = false;
@@ -148,7 +148,7 @@ fn live(mut stage: Stage, dice: &mut Dice, seed: u64) -> Status {
                     Some(_) if dice.below(4) == 0 => return stage.run().status(),
                     Some(_) => stage.others(RunEvent::resumed(Epoch::default())),
                 }
-                // Nothing of it is in flight.
+                // No part of it is in flight.
                 speaks = false;
                 assert!(stage.running.is_empty());
                 continue;
@@ -229,8 +229,8 @@ fn check(stage: &Stage, seed: u64) {
     }
     check_messages(stage, seed);
     check_repeats(stage, seed);
-    // The conversation takes only what fits together: each entry was checked when it was kept. What a call that ended said, it
-    // was told for that call.
+    // The conversation accepts only matching entries: each was checked when it was stored. The result of an ended call
+    // was sent for that call.
     let told = stage.told();
     let ids: BTreeSet<&String> = told.iter().map(|(id, _)| id).collect();
     assert_eq!(
@@ -240,7 +240,7 @@ fn check(stage: &Stage, seed: u64) {
     );
 }
 
-/// Calls that are made too often in a row come to nothing.
+/// Checks that calls that are repeated too often in a row are refused.
 fn check_repeats(stage: &Stage, seed: u64) {
     let messages = stage.conversation.iter().flat_map(|talk| &talk.messages);
     let blocks: Vec<&Block> = messages.flat_map(Message::blocks).collect();
@@ -260,7 +260,8 @@ fn check_repeats(stage: &Stage, seed: u64) {
     }
 }
 
-/// What was said to the thread is sent once, in order, unless it waits still; and no last message passes over it.
+/// Checks that each message to the thread is sent once, in order, unless it still waits, and that no last message of
+/// the model skips one.
 fn check_messages(stage: &Stage, seed: u64) {
     let (mut said, mut told) = (Vec::new(), Vec::new());
     for event in &stage.log {

@@ -1,4 +1,4 @@
-//! Threads that are spoken to.
+//! Messages to threads.
 
 use super::stage::{Met, execute, result};
 use super::*;
@@ -15,7 +15,7 @@ fn queued(text: &str) -> MessageQueued {
     }
 }
 
-/// The call of the model fails, and is made again.
+/// A model call fails, and is made again.
 fn failed() -> ModelSignal {
     ModelSignal::Failed(Box::new(CallFailure {
         failure: Failure::permanent("overloaded_error", "too many"),
@@ -30,7 +30,7 @@ fn stage() -> Stage {
     Stage::new(terms(&directive("<execute>*</execute>", "")), |_| {})
 }
 
-/// What was said to the thread and sent to its model, in order.
+/// Returns the texts that were sent to the model, in order.
 fn heard(stage: &Stage) -> Vec<&str> {
     let told = stage.log.iter().filter_map(|event| match event {
         Event::Thread(ThreadEvent::CognitionIn(CognitionIn {
@@ -43,7 +43,7 @@ fn heard(stage: &Stage) -> Vec<&str> {
     told.collect()
 }
 
-/// Where each event of that name stands in the log.
+/// Returns the position of each event of that name in the log.
 fn places(stage: &Stage, name: &str) -> Vec<usize> {
     let named = stage.log.iter().enumerate();
     let named = named.filter(|(_, event)| event.name() == name);
@@ -135,7 +135,7 @@ fn valid_outputs_end_thread_despite_queue() {
 
 #[test]
 fn crash_neither_loses_nor_repeats_messages() {
-    // Before the prompt, before the call begins, and behind that.
+    // Before the prompt, before the call begins, and after that.
     for crash in 0..3 {
         let mut stage = stage();
         if crash == 0 {

@@ -1,4 +1,4 @@
-//! A driver for tests: carries out what the machine asks for, in the order that the test says.
+//! A driver for tests: carries out the machine's requests, in the order that the test sets.
 
 use super::*;
 use crate::clock::Uptime;
@@ -7,36 +7,36 @@ use crate::conversation::Entry;
 use crate::model::thread::CallAt;
 use crate::model::{Because, Effect, Failure, RunEvent};
 
-/// A thread under way, its record, and what it does.
+/// A thread in progress, its record, and its calls.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) terms: Arc<Terms>,
     pub(super) machine: ThreadMachine,
     pub(super) log: Vec<Event>,
     pub(super) now: Tick,
-    /// What may be spent.
+    /// Money that is left.
     pub(super) money: Option<Usd>,
-    /// The highest limit that the accounts above bear.
+    /// The highest limit that the accounts above allow.
     pub(super) bearable: Option<Usd>,
-    /// Calls of the model that were made.
+    /// Number of model calls.
     pub(super) asked: u32,
-    /// Calls of tools under way, and those that ever began.
+    /// Tool calls in flight, and those that ever began.
     pub(super) running: Vec<Call>,
     pub(super) begun: Vec<Call>,
     pub(super) conversation: Option<Conversation>,
     /// Long results.
     pub(super) kept: BTreeMap<Digest, String>,
-    /// Child runs that were created.
+    /// Number of child runs that were created.
     children: u32,
     pub(super) first: Run,
 }
 
-/// What the driver meets.
+/// The reason for which the driver stops.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Met {
     /// The model is called.
     Model,
-    /// Nothing can be done before something ends.
+    /// It waits for the end of a call.
     Waits,
     /// The run is suspended, or has ended.
     Rests,
@@ -77,7 +77,7 @@ impl Stage {
         &self.machine.run
     }
 
-    /// Does what the machine asks for until the model is called, or there is something to wait for.
+    /// Carries out the machine's requests until the model is called, or there is something to wait for.
     pub(super) fn play(&mut self) -> Met {
         for _ in 0..1000 {
             match self.machine.next(self.now) {
@@ -127,21 +127,21 @@ impl Stage {
         panic!("it comes to no end: {:?}", self.log);
     }
 
-    /// Nothing begins when the time is over, and what must not happen twice begins when the message is complete.
+    /// Checks that nothing begins after the end of the time, and at-most-once calls only after the complete message.
     fn check_start(&self, call: &Call) {
         let speaks = matches!(self.run().thread().unwrap().at, At::Calling(_));
         assert_ne!(self.machine.time_left(), Some(Duration::ZERO), "{call:?}");
         assert!(!speaks || call.effect != Effect::AtMostOnce, "{call:?}");
     }
 
-    /// Lets time pass.
+    /// Advances the clocks.
     pub(super) fn pass(&mut self, ms: u64) {
         let pause = Duration::from_millis(ms);
         self.now.at = self.now.at.plus(pause);
         self.now.up = self.now.up.plus(pause);
     }
 
-    /// The run that carries `call` out: of `t/graph` there is one for each call.
+    /// Returns the run that carries `call` out: for `t/graph` there is one for each call.
     fn child_of(&mut self, call: &Call) -> Option<RunId> {
         if call.attached.is_some() {
             return call.attached.clone();
@@ -213,13 +213,13 @@ impl Stage {
         }
     }
 
-    /// The model says this.
+    /// Delivers a signal of the model.
     pub(super) fn hear(&mut self, heard: ModelSignal) {
         let events = self.machine.heard(self.now, Slot::Main, heard);
         self.log.extend(events);
     }
 
-    /// The call of the model is over.
+    /// Ends the model call.
     pub(super) fn over(&mut self) {
         let events = self
             .machine
@@ -227,7 +227,7 @@ impl Stage {
         self.log.extend(events);
     }
 
-    /// The model says a whole message and is done.
+    /// Delivers a whole message and ends the model call.
     pub(super) fn say(&mut self, heard: Vec<ModelSignal>) {
         for heard in heard {
             self.hear(heard);
@@ -235,7 +235,7 @@ impl Stage {
         self.over();
     }
 
-    /// The call of a tool at that place among those under way ends with this.
+    /// Ends the tool call at that index among those in flight with `outcome`.
     pub(super) fn end(&mut self, at: usize, outcome: &CallOutcome) {
         let call = self.running.remove(at);
         let turn = self.run().thread().unwrap().turn().unwrap();
@@ -246,7 +246,7 @@ impl Stage {
         self.log.extend(events);
     }
 
-    /// The daemon goes down and comes back: what is not on record is gone, and the open call is settled.
+    /// Simulates a crash and restart: unrecorded state is lost, and the open call is settled.
     pub(super) fn crash(&mut self) {
         let mut run = self.run().clone();
         if let Some(settled) = run.settlement(Because::Crash) {
@@ -262,7 +262,7 @@ impl Stage {
         self.machine = ThreadMachine::new(Arc::clone(&self.terms), Arc::new(run));
     }
 
-    /// Somebody else has something done to the run.
+    /// Applies an event of another component to the run.
     pub(super) fn others(&mut self, event: impl Into<Event>) {
         let event = event.into();
         let mut run = self.run().clone();
@@ -271,7 +271,7 @@ impl Stage {
         self.machine.rebase(Arc::new(run));
     }
 
-    /// The record is what its events, read back from their texts, lead to.
+    /// Checks that replaying the events, read back from their texts, results in the record.
     pub(super) fn assert_replay(&self) {
         let mut run = self.first.clone();
         for event in &self.log {
@@ -283,7 +283,7 @@ impl Stage {
                 .unwrap_or_else(|error| panic!("{error}"));
         }
         assert_eq!(run.life, self.run().life);
-        // When an attempt began is the time of its commit, and no event says it.
+        // The start of an attempt is the time of its commit, which no event contains.
         let at = |run: &Run| {
             let mut at = run.thread().unwrap().at.clone();
             if let At::Calling(turn) | At::Acting(turn) = &mut at {
@@ -298,14 +298,14 @@ impl Stage {
         assert_eq!(at(&run), at(self.run()));
     }
 
-    /// The names of the events, without those of the beginning.
+    /// Returns the names of the events, without those of the beginning.
     pub(super) fn names(&self) -> Vec<&'static str> {
         let names = self.log.iter().map(Event::name);
         let begun = names.clone().position(|name| name == "prompt_composed");
         names.skip(begun.map_or(0, |at| at + 1)).collect()
     }
 
-    /// What the model received of its calls, in order: ids and texts.
+    /// Returns the answers to its calls that the model received, in order: ids and texts.
     pub(super) fn told(&self) -> Vec<(String, String)> {
         let messages = self
             .conversation
@@ -320,7 +320,7 @@ impl Stage {
     }
 }
 
-/// What an item says of a second execution, which is known once it is looked up.
+/// Returns the effect that an item declares, which is known once it is looked up.
 fn by_its_item(call: &Call) -> Option<Effect> {
     match call.item.id.as_str() {
         "t/says-pure" => Some(Effect::Pure),
@@ -330,12 +330,12 @@ fn by_its_item(call: &Call) -> Option<Effect> {
     }
 }
 
-/// A call that comes to this.
+/// An outcome with this result.
 pub(super) fn result(value: Value) -> CallOutcome {
     CallOutcome::known(value)
 }
 
-/// What is heard of a message: a text, then calls of tools by their ids, names and inputs.
+/// The signals of a message: a text, then calls of tools by their ids, names and inputs.
 pub(super) fn says(text: &str, calls: &[(&str, &str, Value)]) -> Vec<ModelSignal> {
     let mut blocks = Vec::new();
     let mut heard = Vec::new();
