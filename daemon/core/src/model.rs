@@ -1,4 +1,4 @@
-//! Runs and what happens to them.
+//! Runs and their events.
 //!
 //! **Owns** the record of a run ([`Run`]: its [`Life`], the same for every kind, and its [`Work`]), the closed
 //! vocabulary of facts about it ([`Event`]) and the only transition ([`Run::apply`]). **Never** decides what to do

@@ -6,9 +6,9 @@
 //! ```text
 //!            next(now)                                start(call)   conclude(slot, outcome)
 //! driver ─────────────► Move::Call ─look it up─► announced ─effect─► ─────────────────────► events ─┐
-//!    ▲      ├─────────► Move::Wait  (nothing more can start now)                                     │ committed with
-//!    │      ├─────────► Move::Note  (pure steps; ask again)                                          │ what the next
-//!    │      └─────────► Move::Suspended, Move::End  (that event is among the events)                 │ moves bring
+//!    ▲      ├─────────► Move::Wait  (nothing more can start now)                                     │ commit with
+//!    │      ├─────────► Move::Note  (pure steps; then next)                                          │ the events of
+//!    │      └─────────► Move::Suspended, Move::End  (that event is among the events)                 │ the next moves
 //!    └───────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!

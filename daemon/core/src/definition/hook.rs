@@ -29,11 +29,9 @@ pub struct Hook {
 /// Events at which hooks are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HookEvent {
-    /// The run begins.
     GraphStarted,
     /// A node has been left.
     AfterStep,
-    /// A node failed.
     Error,
     /// The run reached a limit.
     Limit,

@@ -19,7 +19,7 @@ pub(super) const TYPES: [&str; 7] = [
     "return", "gate", "foreach", "fail", "wait", "approval", "parallel",
 ];
 
-/// Keys of a file by which the original decided how to start it.
+/// Keys of a file from which the original derived the way to start it.
 pub(super) const IGNORED: [&str; 4] = [
     "tool_id",
     "execution_owner",

@@ -43,7 +43,6 @@ pub enum Format {
 pub struct NodeState {
     /// Status of the last visit.
     pub status: NodeStatus,
-    /// Number of visits.
     pub visits: u32,
     /// Duration of the last visit in milliseconds.
     pub elapsed_ms: u64,
@@ -65,7 +64,6 @@ pub struct NodeState {
 )]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum NodeStatus {
-    /// Its action succeeded.
     Ok,
     Error,
     /// Its action is in flight.

@@ -60,7 +60,7 @@ pub enum Work {
     Fail(Fail),
     /// The node waits for a time.
     Wait(Pause),
-    /// A person is asked.
+    /// The node puts a question to a person.
     Approval(ApprovalRequest),
     /// Several items are used concurrently.
     Parallel(Parallel),

@@ -47,7 +47,6 @@ pub struct Prompt {
 }
 
 impl Effective {
-    /// Composes the prompt.
     pub fn compose(&self, knowledge: &Knowledge, values: &Values<'_>) -> Prompt {
         let mut warnings = Vec::new();
         let prompt = directive(&self.directive, values, &mut warnings);

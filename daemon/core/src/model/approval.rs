@@ -1,7 +1,7 @@
 //! Approvals: questions of a run to a person, the same for every kind of run.
 //!
 //! ```text
-//! approval_requested ─► open ─approval_answered─► answered ─(what was waiting continues)─► gone
+//! approval_requested ─► open ─approval_answered─► answered ─(the waiting step continues)─► gone
 //!                         ├─approval_expired─► too late ─(its node fails)─► gone
 //!                         └── the run ends ─► gone, except the question of a hook
 //! ```
@@ -10,7 +10,7 @@
 //! or denied when its run ends stays on record, and the run is not continued past it
 //! ([`Approvals::barrier`](super::Approvals::barrier)).
 //!
-//! A run puts a question, and is suspended as soon as nothing else of it is in flight. The people who may act on the
+//! A run puts its question, and is suspended as soon as nothing else of it is in flight. The people who may act on the
 //! run may answer, once; a run never may. **Order.** The answer and the event that resumes the run are one commit.
 //! **Failure.** An answer to an unknown question, or to one that was answered, is illegal.
 

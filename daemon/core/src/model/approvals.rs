@@ -118,7 +118,7 @@ impl Approvals {
         true
     }
 
-    /// Drops the questions that `event` settles: what waited for their answers has continued, or never will.
+    /// Drops the questions that `event` settles: the step that waited has continued, or never will.
     pub(super) fn heed(&mut self, event: &Event, ended: bool) {
         if self.0.is_empty() {
             return;

@@ -31,7 +31,6 @@ pub enum Control {
     },
     /// End the run with an error, because the hook says so.
     Abort,
-    /// Suspend the run.
     Suspend {
         /// The cause, if the hook gives one.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! Failures, with what a person needs to see: how the process ended, and the last lines that it printed.
+//! Failures, with the facts for a person: the end of the process, and the last lines that it printed.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -66,7 +66,6 @@ impl Failure {
         told
     }
 
-    /// Sets the node.
     #[must_use]
     pub fn at(mut self, node: &str) -> Self {
         self.node = Some(node.to_owned());
@@ -117,7 +116,7 @@ impl Printed {
 
 /// Returns the last lines of `printed`, without blank ones at its end; a cut is marked.
 fn tail(printed: &[u8]) -> String {
-    // Enough for what is kept, whatever the encoding of its bytes.
+    // Enough for the kept characters, whatever the encoding of the bytes.
     let from = printed.len().saturating_sub(4 * MOST_BYTES);
     let read = String::from_utf8_lossy(&printed[from..]);
     let text = read.trim_end();

@@ -1,4 +1,4 @@
-//! The end of a run by force: who requested it, and what was ended.
+//! The end of a run by force: the request, and the processes that it ended.
 
 use std::time::Duration;
 

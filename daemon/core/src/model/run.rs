@@ -34,7 +34,7 @@ use crate::ledger::Usage;
 pub struct Run {
     pub id: RunId,
     pub spec: Arc<Spec>,
-    /// Time of acceptance.
+    /// Time at which it was accepted.
     pub created_at: Timestamp,
     /// Time at which a task first owned it.
     pub started_at: Option<Timestamp>,

@@ -59,11 +59,9 @@ impl Risk {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum RiskPolicy {
-    /// It begins.
     Allow,
     /// It begins with a warning.
     AcknowledgeRequired,
-    /// It is refused.
     Block,
 }
 

@@ -1,5 +1,4 @@
-//! The facets of an event: the states that allow it, how soon it is on disk, and whether the head of the run is signed
-//! at it.
+//! The facets of an event: the states that allow it, the urgency of its sync, and the signing of the run's head.
 
 /// The part of its life in which a run may take an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

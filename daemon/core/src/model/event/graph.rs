@@ -217,7 +217,6 @@ pub struct GraphEnding {
     pub outcome: Arc<Outcome>,
 }
 
-/// The graph completed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GraphCompleted {
     /// `completed` or `completed_with_errors`.

@@ -194,7 +194,6 @@ pub struct LimitEscalationRequested {
     pub proposed_max: String,
 }
 
-/// The thread completed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadCompleted {
     /// The outputs, or else the last text.
@@ -203,7 +202,6 @@ pub struct ThreadCompleted {
     pub elapsed_ms: u64,
 }
 
-/// The thread failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadError {
     pub error: Failure,

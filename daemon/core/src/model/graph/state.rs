@@ -475,9 +475,9 @@ impl GraphState {
             .collect()
     }
 
-    /// Returns what a repair of a run that ended in this state needs: the state to take over, the first node to repair,
-    /// and its last node, which is the last node of this run. Failed visits are taken again, under the same keys.
-    /// `None` if nothing failed.
+    /// Returns the inheritance of a run that repairs one which ended in this state: the state to take over, the first
+    /// node to repair, and the last node, which is the last node of this run. Failed visits are taken again, under the
+    /// same keys. `None` if nothing failed.
     pub fn repairs(&self) -> Option<(Self, &Unrepaired, Option<Name>)> {
         let first = self.unrepaired.first()?;
         let (mut state, _) = self.inherited();
@@ -501,8 +501,8 @@ impl GraphState {
         next.map(|failed| &**failed)
     }
 
-    /// Returns what a run takes over that continues one which ended in this state: the state without its position, and
-    /// the unfinished work of its last node.
+    /// Returns the inheritance of a run that continues one which ended in this state: the state without its position,
+    /// and the unfinished work of its last node.
     pub fn inherited(&self) -> (Self, UnfinishedWork) {
         let left = self.stood().left().reopened();
         let state = Self {

@@ -46,7 +46,6 @@ fn whole(reported: Option<(u64, u64)>, unreported: usize) -> Received {
     }
 }
 
-/// An expected charge.
 #[derive(Debug, Clone, Copy)]
 enum Expected {
     /// A number of tokens.
