@@ -90,7 +90,7 @@ impl Policy {
         }
     }
 
-    /// Returns the number of tries after a failure, if neither node nor pattern sets one.
+    /// Returns the default number of tries after a failure.
     pub const fn default_retries(&self) -> Option<u32> {
         self.resilience.retries
     }

@@ -1,7 +1,7 @@
 //! The machine of a thread: a model works on a directive, turn by turn.
 //!
-//! **Owns** the fixed terms of a thread ([`Contract`]), and every decision of its loop: sends, starts of tool calls, and
-//! the consequences of a message and of a failed model call. **Never** contacts a provider, and knows no API: it
+//! **Owns** the fixed terms of a thread ([`Contract`]), and every decision of its loop: sends, starts of tool calls,
+//! and the consequences of a message and of a failed model call. **Never** contacts a provider, and knows no API: it
 //! receives the model's answer in parts ([`ModelSignal`]).
 //!
 //! ```text

@@ -1,10 +1,10 @@
 //! The causes of the daemon's deaths, and the suspicion of a run that follows from them.
 //!
-//! A run that brings the daemon down would do it again at every start. It is known which runs were in progress at a
-//! death, but not which is at fault, as several are in progress at the same time. So it takes several deaths. **Own
-//! faults** of the daemon (it aborted, or was killed because memory was used up) count for ten minutes, whatever the
-//! run finished meanwhile: some item of a wide node ends in each life. Deaths **of unknown cause** count while the run
-//! makes no progress. Kills from outside do not count.
+//! A run that brings the daemon down would do it again at every start. It is known for which runs the daemon was
+//! computing at a death, but not which run is at fault, as there are several. So it takes several deaths. **Own
+//! faults** of the daemon (it aborted, or was killed because memory was used up) count for ten minutes. They count
+//! whatever the run finished meanwhile: some item of a wide node ends in each life. Deaths **of unknown cause** count
+//! while the run makes no progress. Kills from outside do not count.
 
 use std::time::Duration;
 
@@ -54,15 +54,15 @@ impl Death {
 }
 
 impl Run {
-    /// True if the run is taken as the cause of the daemon's death. It was in progress when the daemon died of `death`;
-    /// `now` is the time of the new start.
+    /// True if the run is taken as the cause of the daemon's death. The daemon was computing for it when it died of
+    /// `death`; `now` is the time of the new start.
     pub fn is_in_crash_loop(&self, death: Death, now: Timestamp) -> bool {
         let faults = self.faults.iter().filter(|at| is_recent(**at, now));
         let is_third = death == Death::Fault && faults.count() + 1 >= MOST_FAULTS;
         is_third || (death != Death::Outside && self.suspicions >= MOST_SUSPICIONS)
     }
 
-    /// Records at `at` that the run was in progress when the daemon died.
+    /// Records at `at` that the daemon was computing for the run when it died.
     pub(super) fn suspect(&mut self, at: Timestamp, is_fault: bool) {
         self.suspicions += 1;
         if is_fault {

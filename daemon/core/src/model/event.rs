@@ -1,7 +1,7 @@
 //! The closed vocabulary of facts about a run.
 //!
-//! One table of all events names the payload and the facets of each. Adding an event adds its row, the struct of its payload, and its
-//! transition.
+//! One table of all events names the payload and the facets of each. Adding an event adds its row, the struct of its
+//! payload, and its transition.
 
 #[macro_use]
 mod table;

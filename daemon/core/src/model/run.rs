@@ -47,11 +47,11 @@ pub struct Run {
     pub seq: Seq,
     /// The daemon's life that owns it.
     pub epoch: Epoch,
-    /// Number of deaths of the daemon while this run was in progress, since a part of it last ended, and since the
-    /// daemon last stopped in good order.
+    /// Number of deaths of the daemon while it was computing for this run, since a part of the run last ended, and
+    /// since the daemon last stopped in good order.
     pub suspicions: u32,
-    /// Times at which it was owned again after the daemon had died by its own fault while this run was in progress:
-    /// those of the last ten minutes, since it was last resumed.
+    /// Times at which the run was owned again after the daemon had died by its own fault while computing for it: those
+    /// of the last ten minutes, since it was last resumed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Timestamp>,
     /// Number of child runs that its chain has started, detached ones included. A call that is tried again counts once:

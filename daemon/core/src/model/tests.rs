@@ -687,7 +687,7 @@ fn foreach(attempt: u32, count: u32) -> Event {
     event
 }
 
-/// The daemon died while the run was in progress.
+/// The daemon died while computing for the run.
 fn suspected(epoch: Epoch) -> RunStarted {
     let suspected = true;
     let fault = false;

@@ -20,7 +20,7 @@ const KEYS: [&str; 5] = [
     "child_policy",
     "concurrency",
 ];
-/// Keys at the top that other programs read and that have no effect here.
+/// Keys without effect here, which other programs read: at the top, and below `limits.enforcement` and `retry`.
 const IGNORED: [&str; 2] = ["checkpoint", "coordination"];
 const IGNORED_CHECKS: [&str; 2] = ["check_before_turn", "check_after_turn"];
 const IGNORED_RETRIES: [&str; 1] = ["policies"];

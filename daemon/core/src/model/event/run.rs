@@ -22,7 +22,7 @@ use crate::money::Usd;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunStarted {
     pub epoch: Epoch,
-    /// True if the run was in progress in the daemon when its last life ended.
+    /// True if the daemon was computing for the run when its last life ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspected: bool,
     /// True if that life ended by the daemon's own fault.
@@ -244,8 +244,8 @@ impl RunEvent {
         Self::started_after(epoch, None)
     }
 
-    /// A run starts. `suspicion` is given if the run was in progress in the daemon at its death: true if the daemon
-    /// died by its own fault.
+    /// A run starts. `suspicion` is given if the daemon was computing for the run at its death: true if the daemon died
+    /// by its own fault.
     pub const fn started_after(epoch: Epoch, suspicion: Option<bool>) -> Self {
         Self::RunStarted(RunStarted {
             epoch,

@@ -476,8 +476,8 @@ impl GraphState {
     }
 
     /// Returns the inheritance of a run that repairs one which ended in this state: the state to take over, the first
-    /// node to repair, and the last node, which is the last node of this run. Failed visits are taken again, under the
-    /// same keys. `None` if nothing failed.
+    /// node to repair, and the node after the last repair. That is the last node of this run, unless it is repaired
+    /// itself. Failed visits are taken again, under the same keys. `None` if nothing failed.
     pub fn repairs(&self) -> Option<(Self, &Unrepaired, Option<Name>)> {
         let first = self.unrepaired.first()?;
         let (mut state, _) = self.inherited();

@@ -6,7 +6,7 @@ use crate::model::event::RunStarted;
 
 #[derive(Clone, Copy)]
 enum Turn {
-    /// The daemon dies while the run, or others, are in progress, and owns it again after so many seconds.
+    /// The daemon dies while computing for the run or for others, and owns it again after so many seconds.
     Dies(Death, Computes, u64),
     /// An item of it ends.
     Progress,
@@ -36,7 +36,7 @@ fn parked(turns: &[Turn]) -> Option<usize> {
             Dies(death, computes, seconds) => {
                 deaths += 1;
                 now += i64::try_from(seconds * 1000).unwrap();
-                // The board keeps the runs in progress, unless the death came from outside.
+                // The board keeps the runs for which the daemon computed, unless the death came from outside.
                 let suspected = *computes == ForIt && *death != Outside;
                 if suspected && run.is_in_crash_loop(*death, at(now)) {
                     return Some(deaths);
