@@ -14,7 +14,7 @@ pub struct Retry {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Backoff {
     None,
-    /// The same pause each time.
+    /// An equal pause each time.
     Fixed(Duration),
     /// Twice the previous pause each time.
     Exponential {

@@ -76,7 +76,7 @@ pub struct Approval {
 }
 
 impl Approval {
-    /// Checks that `answer` is valid; the error text says why not.
+    /// Checks that `answer` is valid; the error text gives the reason.
     pub fn check(&self, answer: Option<&Value>) -> Result<(), String> {
         let Some(schema) = &self.schema else {
             return Ok(());

@@ -29,7 +29,7 @@ pub enum Control {
         /// The cause, if the hook gives one.
         error: Option<String>,
     },
-    /// End the run with an error, because the hook says so.
+    /// End the run with an error at the request of the hook.
     Abort,
     Suspend {
         /// The cause, if the hook gives one.

@@ -75,7 +75,7 @@ const DEFAULT_BACKOFF: Backoff = Backoff::Exponential {
     max: Duration::from_secs(30),
 };
 
-/// The longest pause that a result may request: a run must not sleep for a year because a server says so.
+/// The longest pause that a result may request: a run must not sleep for a year at the request of a server.
 const LONGEST_ASKED: Duration = Duration::from_hours(1);
 
 /// The parts of a failure that a pattern may read.

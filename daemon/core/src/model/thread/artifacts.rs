@@ -19,7 +19,7 @@ impl Artifacts {
         self.0.is_empty()
     }
 
-    /// True if the model received it, and it is still among the newest [`MOST_ARTIFACTS`].
+    /// True if the model received it, and it is still among the newest `MOST_ARTIFACTS`.
     pub fn holds(&self, name: &Digest) -> bool {
         self.0.contains(name)
     }
