@@ -44,7 +44,7 @@ pub struct Client {
     channel: Channel,
     /// Longest wait of a call that waits only for the daemon.
     patience: Duration,
-    teller: OutageNotifier,
+    outage_notifier: OutageNotifier,
     reviver: Reviver,
 }
 
@@ -70,7 +70,7 @@ impl Client {
             socket,
             channel,
             patience: PATIENCE,
-            teller: OutageNotifier::default(),
+            outage_notifier: OutageNotifier::default(),
             reviver: Reviver::default(),
         }
     }
@@ -83,13 +83,16 @@ impl Client {
 
     /// Sets the callback that is called when [`Self::wait`] or [`Self::events`] continues over an outage.
     #[must_use]
-    pub fn telling(self, teller: OutageNotifier) -> Self {
-        Self { teller, ..self }
+    pub fn with_outage_notifier(self, teller: OutageNotifier) -> Self {
+        Self {
+            outage_notifier: teller,
+            ..self
+        }
     }
 
     /// Starts the record of outages of one call.
     pub(crate) fn outage(&self) -> Outage {
-        Outage::new(self.teller.clone(), self.reviver.clone())
+        Outage::new(self.outage_notifier.clone(), self.reviver.clone())
     }
 
     pub fn socket(&self) -> &Path {
@@ -492,7 +495,7 @@ pub(crate) async fn open(socket: &Path) -> Result<UnixStream, Error> {
         Err(_) if is_no_socket(socket) => Err(cannot(io::Error::other("it is not a socket"))),
         Err(source) if nothing_listens(&source) => Err(Error::NotRunning {
             socket: socket.to_owned(),
-            why: NotStarted::NotAsked,
+            why: NotStarted::NotRequested,
         }),
         Err(source) => Err(cannot(source)),
     }

@@ -87,7 +87,7 @@ pub struct Endpoint {
 pub enum Stopped {
     NotRunning,
     /// It stopped on request.
-    Asked,
+    OnRequest,
     /// It did not answer and was ended by force.
     Forced {
         pid: i32,
@@ -200,7 +200,7 @@ impl Endpoint {
     pub async fn stop(&self, notify: Notify<'_>) -> Result<Stopped, Error> {
         let unanswered = match self.running(UNANSWERED, notify).await {
             Ok(Some(client)) => match stop(&client).await {
-                Ok(()) => return Ok(Stopped::Asked),
+                Ok(()) => return Ok(Stopped::OnRequest),
                 Err(error) => error,
             },
             Ok(None) if self.holder() == Holder::None => return Ok(Stopped::NotRunning),

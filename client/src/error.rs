@@ -99,7 +99,7 @@ pub enum NotStarted {
     /// A run never starts a daemon.
     InsideRun,
     /// The call does not start daemons.
-    NotAsked,
+    NotRequested,
 }
 
 impl Error {
@@ -147,7 +147,7 @@ impl Error {
                     "start it with `ryectl daemon start`, or leave out --no-autostart"
                 }
                 NotStarted::InsideRun => "a run never starts a daemon",
-                NotStarted::NotAsked => "`ryectl daemon start` starts it",
+                NotStarted::NotRequested => "`ryectl daemon start` starts it",
             },
             Self::Connect { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 "the socket belongs to another user; name your own with --socket or --state-dir"

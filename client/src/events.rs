@@ -56,14 +56,14 @@ pub enum Deltas {
     /// Texts of the model.
     Texts,
     /// All deltas, in the order in which they may be shown.
-    Told,
+    Everything,
 }
 
 impl Deltas {
     /// Returns the kinds to request; an empty list means all.
     fn kinds(self) -> Vec<i32> {
         match self {
-            Self::No | Self::Told => Vec::new(),
+            Self::No | Self::Everything => Vec::new(),
             Self::Texts => [v1::DeltaKind::Text, v1::DeltaKind::Reset]
                 .map(i32::from)
                 .to_vec(),
@@ -111,7 +111,7 @@ pub struct Events {
     outage: Outage,
     saw_end: bool,
     /// True if the position is unknown: the last event had no cursor, and none followed.
-    adrift: bool,
+    is_position_unknown: bool,
 }
 
 impl Events {
@@ -126,7 +126,7 @@ impl Events {
             stream: None,
             outage,
             saw_end: false,
-            adrift: false,
+            is_position_unknown: false,
         }
     }
 
@@ -144,10 +144,10 @@ impl Events {
         self
     }
 
-    /// Returns the next event, or `None` at the end. Cancel safe, as [`Events::told`] is.
+    /// Returns the next event, or `None` at the end. Cancel safe, as [`Events::next_item`] is.
     pub async fn next(&mut self) -> Result<Option<v1::Event>, Error> {
         loop {
-            match self.told().await? {
+            match self.next_item().await? {
                 Some(StreamItem::Event(event)) => return Ok(Some(event)),
                 Some(StreamItem::Delta(_)) => {}
                 None => return Ok(None),
@@ -157,13 +157,13 @@ impl Events {
 
     /// Returns the next element, or `None` at the end. Cancel safe: an event counts as returned only when this returns
     /// it.
-    pub async fn told(&mut self) -> Result<Option<StreamItem>, Error> {
+    pub async fn next_item(&mut self) -> Result<Option<StreamItem>, Error> {
         loop {
             match self.receive().await {
                 Ok(Some(told)) => {
                     self.outage.over();
                     if let StreamItem::Event(event) = &told {
-                        self.adrift = event.cursor.is_empty();
+                        self.is_position_unknown = event.cursor.is_empty();
                         self.cursor.clone_from(&event.cursor);
                         let fact = event.fact();
                         self.saw_end |= fact.is_some_and(|fact| fact.outcome().is_some());
@@ -186,7 +186,7 @@ impl Events {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             none => {
-                if self.adrift {
+                if self.is_position_unknown {
                     return Err(broke_off());
                 }
                 let request = v1::StreamRequest {
@@ -214,7 +214,7 @@ impl Events {
                     }
                     if !cursor.is_empty() {
                         self.cursor = cursor;
-                        self.adrift = false;
+                        self.is_position_unknown = false;
                     }
                 }
                 Ok(None) => return Ok(None),

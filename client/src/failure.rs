@@ -92,7 +92,7 @@ from_local!(
 
 impl From<sign::Error> for Failure {
     fn from(error: sign::Error) -> Self {
-        let exit = if error.is_about_the_words() {
+        let exit = if error.is_invalid_argument() {
             Exit::Usage
         } else {
             local(error.kind())

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use rye_core::model::Raisable;
-use rye_core::sight::shell_word;
+use rye_core::printable::shell_word;
 use rye_proto::v1::{Run, RunKind, RunStatus, Suspension};
 use serde::Serialize;
 
@@ -113,7 +113,7 @@ pub fn needs(run: &Run, child: Option<&Run>) -> Option<Need> {
                 ends(resumed),
             ],
         },
-        ("storage", true) => lacking(resumed, &why.code),
+        ("storage", true) => waiting_for_resource(resumed, &why.code),
         (_, true) => Need {
             kind: Kind::Resume,
             text: String::new(),
@@ -143,7 +143,7 @@ pub fn unanswered(run: &Run) -> Option<Need> {
 }
 
 /// Returns the command that continues an ended graph: where it failed, or with the failures on its way.
-pub fn mend(run: &Run) -> Option<Way> {
+pub fn way_to_continue(run: &Run) -> Option<Way> {
     let does = if run.status() == RunStatus::Error {
         "continues where it failed, once that is mended"
     } else if run.status() == RunStatus::CompletedWithErrors {
@@ -156,7 +156,7 @@ pub fn mend(run: &Run) -> Option<Way> {
 }
 
 /// Need of a run that waits for a resource of its host and resumes by itself.
-fn lacking(run: &str, code: &str) -> Need {
+fn waiting_for_resource(run: &str, code: &str) -> Need {
     let (text, ways) = match code {
         "project_gone" => (
             "the directory of its project is gone, or another one lies in its place: it resumes by itself when that is put back, and \
@@ -532,7 +532,7 @@ mod tests {
                 steps,
                 ..Run::default()
             };
-            mend(&run).map(|way| way.command())
+            way_to_continue(&run).map(|way| way.command())
         };
         let (graph, error) = (RunKind::Graph, RunStatus::Error);
         let resume = Some("ryectl resume g-1".to_owned());

@@ -69,7 +69,7 @@ pub(crate) struct Output {
     /// True if stderr ends with a line that is to be erased.
     pending: bool,
     /// True if stderr ends with a text that may continue.
-    speaking: bool,
+    open_text: bool,
 }
 
 impl Output {
@@ -95,7 +95,7 @@ impl Output {
             },
             rewrites: stderr == Reader::Terminal && !environment.dumb_terminal,
             pending: false,
-            speaking: false,
+            open_text: false,
         }
     }
 
@@ -195,11 +195,11 @@ impl Output {
     /// Prints a note and a line feed to stderr.
     pub(crate) fn note(&mut self, text: &str) {
         self.take_back();
-        self.tell(&format!("{}\n", screen::shown(text, self.style)));
+        self.write_stderr(&format!("{}\n", screen::shown(text, self.style)));
     }
 
     /// Makes a callback that reports an outage of the daemon on stderr while the output waits for data.
-    pub(crate) fn teller(&self) -> OutageNotifier {
+    pub(crate) fn outage_notifier(&self) -> OutageNotifier {
         let take_back = if self.rewrites { TAKE_BACK } else { "" };
         let tells = self.stderr != Reader::Gone;
         OutageNotifier::new(move || {
@@ -217,8 +217,8 @@ impl Output {
     }
 
     /// True if stderr ends with a text that may continue.
-    pub(crate) const fn is_speaking(&self) -> bool {
-        self.speaking
+    pub(crate) const fn has_open_text(&self) -> bool {
+        self.open_text
     }
 
     /// Shows progress on a terminal until the next line replaces it. The text is cut to one line, because only the last
@@ -228,25 +228,25 @@ impl Output {
         if self.rewrites {
             let width = terminal_size::terminal_size_of(io::stderr());
             let most = width.map(|(width, _)| usize::from(width.0).saturating_sub(1));
-            self.tell(&screen::shown(&render::cut(text, most), self.style));
+            self.write_stderr(&screen::shown(&render::cut(text, most), self.style));
             self.pending = true;
         }
     }
 
     /// Prints more of a text to stderr. It continues where it stopped, unless something else was printed in between.
-    pub(crate) fn say(&mut self, text: &str) {
+    pub(crate) fn print_text(&mut self, text: &str) {
         if std::mem::take(&mut self.pending) {
-            self.tell(TAKE_BACK);
+            self.write_stderr(TAKE_BACK);
         }
-        self.tell(&screen::shown(text, self.style));
-        self.speaking = !text.ends_with('\n');
+        self.write_stderr(&screen::shown(text, self.style));
+        self.open_text = !text.ends_with('\n');
     }
 
     /// Prints the rest of a text and ends its line.
     pub(crate) fn end(&mut self, rest: &str) {
         let rest = rest.trim_end();
         if !rest.is_empty() {
-            self.say(rest);
+            self.print_text(rest);
         }
         self.take_back();
     }
@@ -310,15 +310,15 @@ impl Output {
     /// Erases a progress line, and ends the line of a text that may continue.
     fn take_back(&mut self) {
         if std::mem::take(&mut self.pending) {
-            self.tell(TAKE_BACK);
+            self.write_stderr(TAKE_BACK);
         }
-        if std::mem::take(&mut self.speaking) {
-            self.tell("\n");
+        if std::mem::take(&mut self.open_text) {
+            self.write_stderr("\n");
         }
     }
 
     /// Writes to stderr. A failed write is remembered and is no error.
-    fn tell(&mut self, text: &str) {
+    fn write_stderr(&mut self, text: &str) {
         if self.stderr == Reader::Gone {
             return;
         }

@@ -1,12 +1,12 @@
 //! State of a followed run, folded from its events and deltas.
 //!
 //! **Owns** the state that a renderer needs between two events: the present step, the progress of its items, the failed
-//! items, and how much of a model's text was shown. [`View::take`] and [`View::hear`] change it and return the change.
+//! items, and how much of a model's text was shown. [`View::take`] and [`View::apply_delta`] change it and return the change.
 //! **Never** makes text for people, waits, or reads a clock. A renderer does, for lines, a screen, or a page.
 //! **Order.** Events arrive in the order of the stream. Events that this client does not know are ignored.
 
-mod news;
-mod speech;
+mod model_text;
+mod update;
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,8 +17,8 @@ use rye_core::model::event::{CognitionIn, ItemCompleted, StepCompleted, ToolCall
 use rye_core::model::{Event, GraphEvent, RunEvent, StepStatus, ThreadEvent};
 use rye_proto::v1::{self, ItemCount};
 
-pub use self::news::{StepEnd, ViewUpdate};
-use self::speech::{ShownText, TextChange};
+use self::model_text::{ShownText, TextChange};
+pub use self::update::{StepEnd, ViewUpdate};
 
 /// Most failed items that are kept; further ones are only counted.
 const MOST_FAILED: usize = 20;
@@ -31,13 +31,13 @@ pub struct View {
     /// Number of nodes of a graph, else 0.
     pub nodes: u32,
     /// Present step or turn, if there is one.
-    pub hand: Option<CurrentStep>,
+    pub current: Option<CurrentStep>,
     /// First failed items that were not tried again, at most 20.
     pub failed: Vec<FailedItem>,
     /// Number of further failed items.
     pub more_failed: usize,
     /// Last text of the model, complete.
-    pub said: Option<String>,
+    pub last_text: Option<String>,
     /// Names of the branches of the present step.
     branches: Vec<String>,
     /// State keys seen so far; only new ones are shown.
@@ -46,7 +46,7 @@ pub struct View {
     why: Option<String>,
     /// Items of a thread's calls in flight, by call id.
     calls: HashMap<String, String>,
-    speech: ShownText,
+    shown_text: ShownText,
 }
 
 /// A step or a turn that has begun and not ended.
@@ -93,15 +93,15 @@ impl View {
         Self {
             item: item.to_owned(),
             nodes,
-            hand: None,
+            current: None,
             failed: Vec::new(),
             more_failed: 0,
-            said: None,
+            last_text: None,
             branches: Vec::new(),
             known: HashSet::new(),
             why: None,
             calls: HashMap::new(),
-            speech: ShownText::default(),
+            shown_text: ShownText::default(),
         }
     }
 
@@ -121,10 +121,10 @@ impl View {
     }
 
     /// Applies a delta of the model's text. Returns the change, if there is one.
-    pub fn hear(&mut self, delta: &v1::Delta) -> Option<ViewUpdate> {
-        Some(match self.speech.hear(delta)? {
+    pub fn apply_delta(&mut self, delta: &v1::Delta) -> Option<ViewUpdate> {
+        Some(match self.shown_text.apply(delta)? {
             TextChange::More(text) => ViewUpdate::More(text),
-            TextChange::TakenBack(turn) => ViewUpdate::TakenBack { turn },
+            TextChange::TakenBack(turn) => ViewUpdate::Retracted { turn },
         })
     }
 
@@ -142,14 +142,14 @@ impl View {
         self.branches = started.branches.iter().map(ToString::to_string).collect();
         // Another try: failed items are tried again.
         self.failed.retain(|failed| failed.step != step);
-        self.hand = Some(CurrentStep {
+        self.current = Some(CurrentStep {
             items: started.items.map(|total| ItemCount {
                 total,
                 ..ItemCount::default()
             }),
             ..CurrentStep::of(step, node, Some(started.now))
         });
-        Some(child_of(started.child.as_ref(), node).unwrap_or(ViewUpdate::Hand))
+        Some(child_of(started.child.as_ref(), node).unwrap_or(ViewUpdate::CurrentChanged))
     }
 
     fn of_graph(&mut self, event: &GraphEvent, at: Option<Timestamp>) -> Option<ViewUpdate> {
@@ -163,11 +163,11 @@ impl View {
                 None
             }
             GraphEvent::StepWaiting(waiting) => {
-                self.hand = Some(CurrentStep {
+                self.current = Some(CurrentStep {
                     waits: true,
                     ..CurrentStep::of(waiting.step, &waiting.node, Some(waiting.now))
                 });
-                Some(ViewUpdate::Hand)
+                Some(ViewUpdate::CurrentChanged)
             }
             GraphEvent::ItemStarted(started) => {
                 let name = format!("{}[{}]", started.node, started.item);
@@ -194,7 +194,7 @@ impl View {
     }
 
     fn item_ended(&mut self, completed: &ItemCompleted) -> ViewUpdate {
-        if let Some(hand) = &mut self.hand
+        if let Some(hand) = &mut self.current
             && let Some(items) = &mut hand.items
         {
             items.ended += 1;
@@ -213,11 +213,11 @@ impl View {
                 error: error.message.clone(),
             });
         }
-        ViewUpdate::Hand
+        ViewUpdate::CurrentChanged
     }
 
     fn items_ended(&mut self, total: u32, failed: u32) -> Option<ViewUpdate> {
-        if let Some(hand) = &mut self.hand {
+        if let Some(hand) = &mut self.current {
             hand.items = Some(ItemCount {
                 total,
                 ended: total,
@@ -231,7 +231,7 @@ impl View {
         let new = completed.assigned.names();
         let new = new.filter(|key| self.known.insert((*key).to_owned()));
         let new_keys = new.map(str::to_owned).collect();
-        let hand = self.hand.take();
+        let hand = self.current.take();
         let hand = hand.filter(|hand| hand.number == completed.step);
         let error = completed.error.as_ref();
         ViewUpdate::Step(StepEnd {
@@ -256,8 +256,8 @@ impl View {
 
     fn of_thread(&mut self, event: &ThreadEvent, at: Option<Timestamp>) -> Option<ViewUpdate> {
         if let ThreadEvent::StepStart(start) = event {
-            self.hand = Some(CurrentStep::of(start.turn, "", at));
-            return Some(ViewUpdate::Hand);
+            self.current = Some(CurrentStep::of(start.turn, "", at));
+            return Some(ViewUpdate::CurrentChanged);
         }
         if let ThreadEvent::CognitionIn(CognitionIn {
             turn,
@@ -265,18 +265,18 @@ impl View {
             text,
         }) = event
         {
-            return Some(ViewUpdate::Told {
+            return Some(ViewUpdate::UserMessage {
                 turn: *turn,
                 text: text.clone(),
             });
         }
         if let ThreadEvent::CognitionOut(said) = event {
             let trimmed = said.text.trim();
-            self.said = Some(trimmed.to_owned());
-            return match self.speech.rest(said.turn, said.attempt, &said.text) {
+            self.last_text = Some(trimmed.to_owned());
+            return match self.shown_text.rest(said.turn, said.attempt, &said.text) {
                 Some(rest) => Some(ViewUpdate::Rest(rest)),
                 None if trimmed.is_empty() => None,
-                None => Some(ViewUpdate::Said(trimmed.to_owned())),
+                None => Some(ViewUpdate::ModelMessage(trimmed.to_owned())),
             };
         }
         if let ThreadEvent::ErrorClassified(failed) = event {
@@ -290,8 +290,8 @@ impl View {
             let item = call.item.rsplit_once(':');
             let item = item.map_or(call.item.as_str(), |(_, id)| id);
             self.calls.insert(call.call_id.clone(), item.to_owned());
-            self.hand = Some(CurrentStep::of(call.turn, item, at));
-            return Some(child_of(call.child.as_ref(), item).unwrap_or(ViewUpdate::Hand));
+            self.current = Some(CurrentStep::of(call.turn, item, at));
+            return Some(child_of(call.child.as_ref(), item).unwrap_or(ViewUpdate::CurrentChanged));
         }
         if let ThreadEvent::ToolCallResult(result) = event {
             return self.call_ended(result);
@@ -306,7 +306,7 @@ impl View {
             return None;
         }
         if self.calls.is_empty() {
-            self.hand = None;
+            self.current = None;
         }
         Some(ViewUpdate::Call {
             turn: result.turn,
@@ -367,12 +367,12 @@ mod tests {
         let mut view = View::new("t/g", 3);
         assert_eq!(
             take(&mut view, "step_started", &started(&json!(3))),
-            Some(ViewUpdate::Hand)
+            Some(ViewUpdate::CurrentChanged)
         );
         let error = json!({"message": "no rows", "code": "tool_failed", "retryable": false});
         take(&mut view, "item_completed", &item(0, &Value::Null));
         take(&mut view, "item_completed", &item(1, &error));
-        let hand = view.hand.clone().unwrap();
+        let hand = view.current.clone().unwrap();
         assert_eq!(
             (hand.number, hand.name.as_str(), hand.since),
             (2, "each", Some(Timestamp::from_ms(1_000)))
@@ -436,7 +436,7 @@ mod tests {
         for id in ["a", "b"] {
             assert_eq!(
                 take(&mut view, "tool_call_start", &call(id)),
-                Some(ViewUpdate::Hand)
+                Some(ViewUpdate::CurrentChanged)
             );
         }
         for (id, is_error, item) in [
@@ -457,6 +457,6 @@ mod tests {
                 "{id}"
             );
         }
-        assert_eq!(view.hand, None);
+        assert_eq!(view.current, None);
     }
 }

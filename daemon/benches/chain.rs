@@ -133,14 +133,14 @@ impl Stage {
             bare.push(timed(|| read(&path))?);
         }
         let floor = show("read and hash the file of the tool", bare);
-        beside(
+        print_ratio(
             "name to plan, three elements, known",
             cached,
             floor,
             Duration::from_micros(80),
         );
         let cold_mark = 3 * Duration::from_millis(1);
-        beside("the same, read for the first time", cold, floor, cold_mark);
+        print_ratio("the same, read for the first time", cold, floor, cold_mark);
         Ok(())
     }
 
@@ -163,7 +163,7 @@ impl Stage {
             })?);
         }
         let floor = show("read and hash 50 files of 4 KiB", bare);
-        beside(
+        print_ratio(
             "copy of 50 files, compared",
             placed,
             floor,
@@ -208,7 +208,7 @@ impl Stage {
         let all = timed(|| paths.iter().try_for_each(|path| read(path)))?;
         let floor = show("read and hash 10,000 items, once", vec![all]);
         let first = timed(|| ask("word17 AND word30"))?;
-        beside(
+        print_ratio(
             "first query over them",
             vec![first],
             floor,
@@ -223,8 +223,8 @@ impl Stage {
             bare.push(timed(|| shown.iter().try_for_each(|path| read(path)))?);
         }
         let floor = show("read and hash the ten items that are shown", bare);
-        beside("query of two words", plain, floor, Duration::from_millis(5));
-        beside(
+        print_ratio("query of two words", plain, floor, Duration::from_millis(5));
+        print_ratio(
             "the same with a slip in one",
             slipped,
             floor,
@@ -260,7 +260,7 @@ fn show(name: &str, mut times: Vec<Duration>) -> Duration {
 }
 
 /// Prints quartiles, the ratio of the median to the bare one, and the comparison with its target.
-fn beside(name: &str, times: Vec<Duration>, floor: Duration, mark: Duration) {
+fn print_ratio(name: &str, times: Vec<Duration>, floor: Duration, mark: Duration) {
     let median = show(name, times);
     let ratio = median.as_secs_f64() / floor.as_secs_f64();
     let reached = if median <= mark { "reached" } else { "MISSED" };

@@ -386,7 +386,7 @@ async fn large_run(journal: Arc<Journal>, project: &Path, reader: Reader) -> f64
 }
 
 /// Rate of 64 runs while a large one commits as fast as it can.
-async fn runs_beside(journal: Arc<Journal>, project: &Path) -> f64 {
+async fn concurrent_runs(journal: Arc<Journal>, project: &Path) -> f64 {
     let large = run_id();
     begin(&journal, project, &large, large_state()).await;
     let mut scope = Scope::new();
@@ -476,7 +476,7 @@ async fn measure() {
             many_runs(journal(), &project, Turn::Note).await,
             large_run(journal(), &project, Reader::Absent).await,
             large_run(journal(), &project, Reader::Holds).await,
-            runs_beside(journal(), &project).await,
+            concurrent_runs(journal(), &project).await,
         ];
         for (rates, rate) in rates.iter_mut().zip(round) {
             rates.push(rate);

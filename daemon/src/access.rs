@@ -82,7 +82,7 @@ pub struct RunExtras {
 #[derive(Debug, Clone)]
 pub struct Listed {
     pub run: Summary,
-    pub beside: RunExtras,
+    pub extras: RunExtras,
     /// The record of a suspended run, which has the reason.
     pub suspended: Option<Arc<Run>>,
 }
@@ -96,7 +96,7 @@ impl Access {
         self.supervisor.journal()
     }
 
-    fn seen(&self, run: Arc<Run>) -> Visible {
+    fn as_visible(&self, run: Arc<Run>) -> Visible {
         Visible {
             supervisor: self.supervisor.clone(),
             run,
@@ -107,14 +107,14 @@ impl Access {
     pub async fn visible(&self, caller: &Layer, id: &RunId) -> Result<Visible, Refusal> {
         let runs = self.supervisor.runs();
         let run = reach::visible(&*runs, Caller::User(caller), id).await?;
-        Ok(self.seen(run))
+        Ok(self.as_visible(run))
     }
 
     /// Returns the run `id`, if `caller` may stop, resume and answer it.
     pub async fn actionable(&self, caller: &Layer, id: &RunId) -> Result<Actionable, Refusal> {
         let runs = self.supervisor.runs();
         let run = reach::actionable(&*runs, Caller::User(caller), id).await?;
-        Ok(Actionable(self.seen(run)))
+        Ok(Actionable(self.as_visible(run)))
     }
 
     /// Removes the runs `ids` with all that belongs to them. Removes none unless `caller` may act on each.
@@ -166,7 +166,7 @@ impl Access {
             let is_suspended = run.status == Status::Suspended;
             let suspended = is_suspended.then(|| self.journal().snapshot(&run.id));
             runs.push(Listed {
-                beside: RunExtras {
+                extras: RunExtras {
                     continued_by: self.supervisor.continued_by(&run).await?,
                     cost,
                     in_doubt: Vec::new(),
@@ -202,7 +202,7 @@ impl Access {
             let live = page.runs.iter();
             for run in live.filter_map(|run| self.journal().snapshot(&run.id)) {
                 asked.extend(
-                    run.asks()
+                    run.open_approvals()
                         .map(|approval| (run.id.clone(), approval.clone())),
                 );
             }
@@ -221,7 +221,7 @@ impl Access {
     /// Runs one node of a graph as a run of its own; returns when it has ended or is suspended.
     pub async fn step(&self, start: Start, step: Step) -> Result<(Started, Visible), Error> {
         let (started, run) = self.supervisor.step(start, step).await?;
-        Ok((started, self.seen(run)))
+        Ok((started, self.as_visible(run)))
     }
 
     /// Runs an item and returns its result.
@@ -275,7 +275,7 @@ impl Access {
         directory: &Path,
         wanted: index::ItemFilter,
     ) -> Result<(Vec<Entry>, Option<ItemRef>), Error> {
-        self.look(caller, directory, "list items", move |library, caller| {
+        self.read_items(caller, directory, "list items", move |library, caller| {
             Ok(index::list(library, &wanted, caller))
         })
         .await
@@ -288,7 +288,7 @@ impl Access {
         directory: &Path,
         (kind, id): (Option<ItemKind>, String),
     ) -> Result<Described, Error> {
-        self.look(
+        self.read_items(
             caller,
             directory,
             "describe an item",
@@ -305,7 +305,7 @@ impl Access {
     }
 
     /// Runs `work` on the library of the project, on behalf of `caller`.
-    async fn look<T: Send + 'static>(
+    async fn read_items<T: Send + 'static>(
         &self,
         caller: Layer,
         directory: &Path,
@@ -383,7 +383,7 @@ impl Access {
     }
 }
 
-async fn beside(supervisor: &Supervisor, run: &Summary) -> Result<RunExtras, Error> {
+async fn extras(supervisor: &Supervisor, run: &Summary) -> Result<RunExtras, Error> {
     Ok(RunExtras {
         continued_by: supervisor.continued_by(run).await?,
         cost: supervisor.journal().cost(&run.account).await?,
@@ -419,7 +419,9 @@ impl Visible {
     /// Returns a reader of the output of the run's tools, filtered by `wanted`.
     pub fn logs(&self, wanted: LineFilter) -> async_log::Reader {
         let services = self.supervisor.services();
-        let gate = services.projects.gate_of(Path::new(&self.spec.project));
+        let gate = services
+            .projects
+            .file_pool_of(Path::new(&self.spec.project));
         async_log::Reader::new(services.logs.of(&self.id, &self.spec), gate, wanted)
     }
 
@@ -429,13 +431,13 @@ impl Visible {
     }
 
     /// Reads the record again.
-    pub async fn again(&self) -> Result<Self, Error> {
+    pub async fn reload(&self) -> Result<Self, Error> {
         Ok(self.at(self.supervisor.run_of(&self.id).await?))
     }
 
     /// Returns the extra facts, with attempts in doubt if the run is suspended for them.
-    pub async fn beside(&self) -> Result<RunExtras, Error> {
-        let found = beside(&self.supervisor, &Summary::of(self)).await?;
+    pub async fn extras(&self) -> Result<RunExtras, Error> {
+        let found = extras(&self.supervisor, &Summary::of(self)).await?;
         let why = self.suspension().map(|why| why.reason);
         if why != Some(SuspendReason::Uncertain) {
             return Ok(found);
@@ -454,10 +456,10 @@ impl Visible {
     }
 
     /// The same, with attempts in doubt of an ended run that no run continues. That may read many descendants.
-    pub async fn beside_with_left(&self) -> Result<RunExtras, Error> {
-        let mut found = self.beside().await?;
+    pub async fn extras_with_unknown(&self) -> Result<RunExtras, Error> {
+        let mut found = self.extras().await?;
         if found.continued_by.is_none() {
-            let left = self.supervisor.left_in_doubt(self).await?;
+            let left = self.supervisor.attempts_in_doubt(self).await?;
             found.in_doubt.extend(left);
         }
         Ok(found)
@@ -566,8 +568,8 @@ impl Actionable {
     }
 
     /// Sends the message `text` of `by` to a thread.
-    pub async fn say(&self, text: &str, by: &str) -> Result<Visible, Error> {
-        let run = self.supervisor.say(&self.id, text, by).await?;
+    pub async fn send_message(&self, text: &str, by: &str) -> Result<Visible, Error> {
+        let run = self.supervisor.send_message(&self.id, text, by).await?;
         Ok(self.at(run))
     }
 

@@ -12,8 +12,8 @@
 //! no lines in memory; one that falls further behind gets a note that lines are missing. **Failure**: lines that cannot
 //! be written are lost, with a warning; a run never fails for it.
 
+mod output_writer;
 mod read;
-mod voice;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -28,8 +28,8 @@ use tokio::sync::watch;
 
 use rye_host::safe_path::Dir;
 
+pub use self::output_writer::{OutputWriter, Source};
 pub use self::read::{LineFilter, Piece, Reader};
-pub use self::voice::{OutputWriter, Source};
 
 /// Maximum length of the file in bytes; then the next one begins.
 const MOST_BYTES: u64 = 8 << 20;

@@ -148,7 +148,7 @@ impl Store {
     pub async fn find(&self, gate: &FilePool, files: &str, key: &str) -> Option<Value> {
         let this = self.clone();
         let (files, key) = (files.to_owned(), key.to_owned());
-        let found = gate.pass("look into the node cache", move || {
+        let found = gate.run("look into the node cache", move || {
             this.look(&files, &key).map_err(|error| (key, error))
         });
         match found.await {
@@ -199,7 +199,7 @@ impl Store {
         ]);
         let this = self.clone();
         let (files, key) = (files.to_owned(), key.to_owned());
-        let stored = gate.pass("store into the node cache", move || {
+        let stored = gate.run("store into the node cache", move || {
             let digest: Digest = key.parse()?;
             let pointer = text(&this.signer.sign_json(&pointer, at));
             let vault =
@@ -218,7 +218,7 @@ impl Store {
     pub async fn list(&self, gate: &FilePool, files: &str) -> Result<Vec<Entry>, Error> {
         let this = self.clone();
         let files = files.to_owned();
-        gate.pass("list the node cache", move || {
+        gate.run("list the node cache", move || {
             let Some(vault) = open(&files)? else {
                 return Ok(Vec::new());
             };
@@ -238,7 +238,7 @@ impl Store {
     /// refer to them.
     pub async fn drop(&self, gate: &FilePool, files: &str, which: Which) -> Result<u64, Error> {
         let files = files.to_owned();
-        gate.pass("drop from the node cache", move || {
+        gate.run("drop from the node cache", move || {
             let Some(vault) = open(&files)? else {
                 return Ok(0);
             };
@@ -263,7 +263,7 @@ impl Store {
     pub async fn object(&self, gate: &FilePool, files: &str, hash: &str) -> Result<Value, Error> {
         let digest: Digest = hash.parse()?;
         let (this, files) = (self.clone(), files.to_owned());
-        gate.pass("read an object", move || {
+        gate.run("read an object", move || {
             let Some(vault) = open(&files)? else {
                 return Err(Error::Empty { files });
             };
@@ -286,7 +286,7 @@ impl Store {
     ) -> Result<Option<String>, Error> {
         let this = self.clone();
         let (files, run) = (files.to_owned(), run.clone());
-        gate.pass("read a ref", move || {
+        gate.run("read a ref", move || {
             let Some(vault) = open(&files)? else {
                 return Ok(None);
             };

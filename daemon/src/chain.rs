@@ -21,7 +21,7 @@
 
 mod error;
 mod origin;
-mod places;
+mod template_paths;
 mod terminal;
 
 mod fields;

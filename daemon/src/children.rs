@@ -106,7 +106,7 @@ pub async fn nest(
     };
     let nest = Nest {
         parent: run,
-        wanted,
+        child: wanted,
         key: &call.key,
         continues,
     };

@@ -56,7 +56,7 @@ pub fn read(item: &Item, warnings: &mut Vec<String>) -> Result<Directive, Error>
 }
 
 /// Combines the directive `leaf`, which is `item` in `space`, with those it extends.
-pub fn lay_over(
+pub fn with_parents(
     library: &Library,
     item: &ItemRef,
     mut space: Space,
@@ -64,7 +64,7 @@ pub fn lay_over(
     warnings: &mut Vec<String>,
 ) -> Result<Effective, Error> {
     let mut lineage = Lineage::new(item.clone(), space, leaf)?;
-    while let Some(wanted) = lineage.wanted() {
+    while let Some(wanted) = lineage.missing() {
         let parent = library.resolve(wanted, space);
         let parent = parent.map_err(|source| Error::Item(Box::new(source)))?;
         space = parent.space;

@@ -8,7 +8,7 @@
 //! item, is a failed [`CallOutcome`]. There is no error type.
 
 mod failures;
-mod live;
+mod logged_output;
 mod mcp;
 mod outcome;
 mod primaries;
@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 use tracing::Instrument as _;
 
 use self::failures::{refused, unplanned, unstarted, without_project};
-use self::live::LoggedOutput;
+use self::logged_output::LoggedOutput;
 use self::outcome::{declared_failure, is_text, judge, printed, reported_failure};
 use crate::chain::{
     self, Chain, InheritedVariables, McpTransport, NativeCall, Plan, ProcessPlan, Terminal, Trace,
@@ -104,7 +104,7 @@ impl Dispatch for Dispatcher {
                 }
                 // A plan runs from copies of the files, and may run for hours.
                 let chains = prepared.iter_mut().flat_map(|next| &mut next.chain);
-                chains.for_each(Chain::let_go_of_files);
+                chains.for_each(Chain::drop_files);
                 prepared
             };
             let visit = project.visit("prepare calls", work).await;
@@ -203,7 +203,7 @@ impl Planner {
         };
         let with_server;
         let chain = if chain.terminal == Terminal::Mcp(McpTransport::Any) {
-            let asked = chain.clone().with_asked_server(&params, library);
+            let asked = chain.clone().with_requested_server(&params, library);
             with_server = asked.map_err(|error| unplanned(&error))?;
             &with_server
         } else {
@@ -261,7 +261,7 @@ impl Planner {
         let inputs = inputs.map_err(|error| unplanned(&error))?;
         let params = resolved.fit(&inputs, params);
         let params = params.map_err(|error| unplanned(&error))?;
-        if let Some(server) = resolved.asked_server(&params) {
+        if let Some(server) = resolved.requested_server(&params) {
             permitted(&server.map_err(|error| unplanned(&error))?)?;
         }
         let Terminal::Thread(tool) = resolved.terminal else {
@@ -286,9 +286,9 @@ impl Dispatcher {
     async fn perform(&self, prepared: Prepared, cx: &AttemptCtx) -> Ended {
         let Prepared { plan, chain, .. } = prepared;
         let mut work = Work::new(&cx.services.journal.memory());
-        self.tell_ignored(chain.as_ref(), cx);
+        self.warn_of_ignored_keys(chain.as_ref(), cx);
         let is_native = matches!(&plan, Ok(Plan::Native(_)));
-        let tells_of_runs = matches!(&plan, Ok(Plan::Native(call)) if call.tool.tells_of_runs());
+        let tells_of_runs = matches!(&plan, Ok(Plan::Native(call)) if call.tool.reports_runs());
         let (data, failure) = match self.act(plan, cx, &mut work).await {
             Ok(data) => {
                 let failure = if tells_of_runs {
@@ -358,7 +358,7 @@ impl Dispatcher {
     }
 
     /// Warns the run, once for each tool, of keys that only the original uses to decide how to start a tool.
-    fn tell_ignored(&self, chain: Option<&Chain>, cx: &AttemptCtx) {
+    fn warn_of_ignored_keys(&self, chain: Option<&Chain>, cx: &AttemptCtx) {
         for element in chain.iter().flat_map(|chain| chain.elements()) {
             let ignored = &element.metadata.ignored;
             if ignored.is_empty() {
@@ -393,12 +393,14 @@ impl Dispatcher {
         cx.note_process(running.identity().clone());
         let memory = cx.services.journal.memory();
         let stopper = Stopper::new();
-        let live = LoggedOutput::new(&cx.voice, plan.answer);
-        let running = running.telling(live.tap()).within(Arc::clone(&memory));
+        let live = LoggedOutput::new(&cx.output, plan.output_form);
+        let running = running
+            .with_tap(live.tap())
+            .with_memory(Arc::clone(&memory));
         let exited = tokio::select! {
             exited = running.finish(stopper.listen()) => exited,
             never = forward_stop(&cx.stop, &stopper) => match never {},
-            never = cx.voice.write() => match never {},
+            never = cx.output.write() => match never {},
         };
         let kept = exited
             .as_ref()
@@ -423,9 +425,9 @@ impl Dispatcher {
         let judged = if starved {
             Err(memory_exceeded(&memory).into())
         } else {
-            judge(plan.answer, &program, exited, &limit, &mut work.charge)
+            judge(plan.output_form, &program, exited, &limit, &mut work.charge)
         };
-        work.note_printed(plan.answer, printed, &judged);
+        work.note_printed(plan.output_form, printed, &judged);
         judged
     }
 }

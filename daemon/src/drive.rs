@@ -23,14 +23,14 @@
 //! call is repeated. The loop ends with an error if the journal fails, or refuses the run's events because the run was
 //! killed.
 
-mod ahead;
 mod attempt;
+mod budget_wait;
 mod context;
 mod fail;
 mod job;
-mod line;
+mod lookahead;
 mod plan;
-mod space;
+mod shortage;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -47,15 +47,15 @@ use rye_core::model::{
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument as _;
 
-use self::ahead::{Lookahead, following};
 pub use self::attempt::Reports;
 use self::attempt::{Attempts, Finished, attempt, charged};
+use self::budget_wait::BudgetWait;
 pub use self::context::RunContext;
 pub use self::fail::fail;
 pub use self::job::Job;
-use self::line::BudgetWait;
+use self::lookahead::{Lookahead, following};
 use self::plan::{Plan, Then, limit};
-use self::space::{LoopExit, Shortage};
+use self::shortage::{LoopExit, Shortage};
 use crate::exhausted::Exhausted;
 use crate::services::{Ended, Services};
 use crate::stop::{Changes, DriverExit, Stop, Urgency};
@@ -132,17 +132,17 @@ pub async fn drive<K: Kind>(
     let mut drive = Drive::new(services, kind, run, stop)?;
     loop {
         let lacking = match drive.live().await {
-            Ok(LoopExit::Lacking(lack)) => Shortage::Host(lack),
-            Ok(LoopExit::Left(exit)) => return Ok(exit),
+            Ok(LoopExit::Shortage(lack)) => Shortage::Host(lack),
+            Ok(LoopExit::Exited(exit)) => return Ok(exit),
             Err(error) if error.is_out_of_space() => Shortage::Space(error),
             Err(error) if is_stopping(&error) => {
                 // The kill is recorded, and each task that it covers is about to be notified.
                 stop.at_least(Urgency::Shutdown).await;
-                return drive.leave().await;
+                return drive.wind_down().await;
             }
             Err(error) => return Err(error),
         };
-        drive.line.leave();
+        drive.budget_wait.clear();
         if let Some(exit) = drive.wait_for(&lacking).await? {
             return Ok(exit);
         }
@@ -174,11 +174,11 @@ struct Drive<'a, K: Kind> {
     /// Outcomes of calls whose child runs are refused, until the next plan is committed.
     childless: HashMap<Slot, Box<CallOutcome>>,
     /// The call that waits for budget, if there is one.
-    line: BudgetWait,
+    budget_wait: BudgetWait,
     /// Pauses while the disk is full.
     pauses: storage_backoff::Pauses,
     /// Shortage on the host.
-    lack: Option<Exhausted>,
+    shortage: Option<Exhausted>,
     /// Announced calls that could not begin.
     unstarted: Vec<Call>,
     /// Pauses during a shortage on the host.
@@ -213,9 +213,9 @@ impl<'a, K: Kind> Drive<'a, K> {
             reports,
             reporter,
             childless: HashMap::new(),
-            line: BudgetWait::default(),
+            budget_wait: BudgetWait::default(),
             pauses: storage_backoff::Pauses::default(),
-            lack: None,
+            shortage: None,
             unstarted: Vec::new(),
             tries: storage_backoff::Pauses::default(),
         })
@@ -227,28 +227,28 @@ impl<'a, K: Kind> Drive<'a, K> {
         self.begin_unstarted().await;
         loop {
             if self.stop.is_shutdown() {
-                return self.leave().await.map(LoopExit::Left);
+                return self.wind_down().await.map(LoopExit::Exited);
             }
-            if let Some(lack) = self.lack.take() {
-                return Ok(LoopExit::Lacking(lack));
+            if let Some(lack) = self.shortage.take() {
+                return Ok(LoopExit::Shortage(lack));
             }
-            self.take_news().await?;
+            self.refresh().await?;
             if self.stop.is_held() {
                 self.machine.hold(Suspension::new(SuspendReason::User));
             }
             let mut plan = Plan::on(&self.machine);
-            let then = self.draw_up(&mut plan).await?;
-            if !self.carry(plan).await? {
+            let then = self.plan_next(&mut plan).await?;
+            if !self.commit_plan(plan).await? {
                 continue;
             }
             match then {
-                Then::Ask => tokio::task::yield_now().await,
+                Then::Continue => tokio::task::yield_now().await,
                 Then::Wait(until) => self.wait(until).await,
                 Then::Rest => {
                     if let Some(ticket) = self.last {
                         self.services.journal.durable(ticket).await?;
                     }
-                    return Ok(LoopExit::Left(DriverExit::Ended));
+                    return Ok(LoopExit::Exited(DriverExit::Ended));
                 }
             }
         }
@@ -278,7 +278,7 @@ impl<'a, K: Kind> Drive<'a, K> {
     }
 
     /// Passes the commits of others to the machine.
-    async fn take_news(&mut self) -> Result<(), rye_journal::Error> {
+    async fn refresh(&mut self) -> Result<(), rye_journal::Error> {
         if *self.commits.borrow() == self.base {
             return Ok(());
         }
@@ -297,37 +297,37 @@ impl<'a, K: Kind> Drive<'a, K> {
     }
 
     /// Adds moves of the machine to `plan` until there is something to wait for.
-    async fn draw_up(&mut self, plan: &mut Plan<K>) -> Result<Then, rye_journal::Error> {
+    async fn plan_next(&mut self, plan: &mut Plan<K>) -> Result<Then, rye_journal::Error> {
         let mut ahead = Lookahead::new();
         loop {
             match plan.next(self.services.clock.tick()).await {
                 Move::Note(events) => {
                     plan.note(events);
-                    return Ok(Then::Ask);
+                    return Ok(Then::Continue);
                 }
                 Move::Call(events, call) => {
                     plan.note(events);
-                    if self.line.holds_up(&call) {
-                        return Ok(Then::Wait(self.stand_in_line(plan, &call)));
+                    if self.budget_wait.blocks(&call) {
+                        return Ok(Then::Wait(self.wait_for_budget(plan, &call)));
                     }
                     let admitted = self.admit(plan, &mut ahead, call).await;
                     if !admitted || plan.changes.len() >= MOST_PLANNED {
-                        return Ok(Then::Ask);
+                        return Ok(Then::Continue);
                     }
                 }
                 Move::Query(events, query) => {
                     plan.note(events);
-                    self.ask(plan, &query).await?;
-                    return Ok(Then::Ask);
+                    self.answer_query(plan, &query).await?;
+                    return Ok(Then::Continue);
                 }
                 Move::Wait(events, until) => {
                     plan.note(events);
-                    self.leave_line(plan);
+                    self.stop_waiting_for_budget(plan);
                     return Ok(Then::Wait(until));
                 }
                 Move::Suspended(events) | Move::End(events) => {
                     plan.note(events);
-                    self.leave_line(plan);
+                    self.stop_waiting_for_budget(plan);
                     return Ok(Then::Rest);
                 }
             }
@@ -336,7 +336,7 @@ impl<'a, K: Kind> Drive<'a, K> {
 
     /// Answers the machine's query, unless a request to the run arrives first; that request is handled before. The
     /// events that follow from the answer are committed before the next query, which may take long.
-    async fn ask(
+    async fn answer_query(
         &mut self,
         plan: &mut Plan<K>,
         query: &Query<K>,
@@ -392,13 +392,13 @@ impl<'a, K: Kind> Drive<'a, K> {
 
     /// Commits the facts and the plan, and spawns its calls. Returns false if the commit was refused; then no part of
     /// the plan has happened.
-    async fn carry(&mut self, plan: Plan<K>) -> Result<bool, rye_journal::Error> {
+    async fn commit_plan(&mut self, plan: Plan<K>) -> Result<bool, rye_journal::Error> {
         if self.facts.is_empty() && plan.is_empty() {
             self.machine = plan.machine;
             return Ok(true);
         }
         let facts = self.facts.len();
-        let announced = match self.commit_in_line(plan.changes).await {
+        let announced = match self.commit_or_queue(plan.changes).await {
             Err(error) if is_stopping(&error) => return Err(error),
             Err(rye_journal::Error::Refused(refused)) if refused.why != RefusalReason::Full => {
                 let change = refused.change.checked_sub(facts);
@@ -407,9 +407,11 @@ impl<'a, K: Kind> Drive<'a, K> {
                 let creating = calls.clone().find(|planned| planned.creates(change));
                 let paying = calls.find(|planned| is_unpaid && planned.announces(change));
                 match (creating, paying) {
-                    (Some(planned), _) | (None, Some(planned)) if refused.lacking().is_some() => {
+                    (Some(planned), _) | (None, Some(planned))
+                        if refused.awaited_limit().is_some() =>
+                    {
                         let now = self.services.clock.up();
-                        self.line.stand(planned.call.slot, now, &refused);
+                        self.budget_wait.enqueue(planned.call.slot, now, &refused);
                     }
                     (Some(planned), _) => self.refuse_child(&planned.call, &refused),
                     (None, Some(planned)) => self.refuse(&planned.call, &refused),
@@ -437,7 +439,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             None => Urgency::Cancel,
             Some(_) => Urgency::Shutdown,
         };
-        let actor = self.services.suspects.actor(&self.id);
+        let actor = self.services.suspects.handle(&self.id);
         let durable = announced.map(|at| attempt::announced(&self.services, at, calls.len()));
         let mut durable = durable.into_iter().flatten();
         let attempts = calls.into_iter().map(|planned| {
@@ -446,7 +448,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             let (kind, stop) = (Arc::clone(&self.kind), self.stop.clone());
             let attempt = attempt(kind, stop, planned, durable, unless, reports);
             let attempt = charged(self.services.journal.memory(), attempt);
-            actor.clone().runs(attempt).in_current_span()
+            actor.clone().entered(attempt).in_current_span()
         });
         self.attempts.spawn_together(attempts.collect());
     }
@@ -465,40 +467,40 @@ impl<'a, K: Kind> Drive<'a, K> {
         };
         tokio::select! {
             Some((call, ended)) = self.attempts.next() => self.take(call, ended).await,
-            Some((slot, signal)) = self.reports.recv() => self.hear(slot, signal),
+            Some((slot, signal)) = self.reports.recv() => self.take_report(slot, signal),
             () = pause => {}
             () = self.signal.changed() => {}
             _ = self.commits.changed() => {}
-            () = self.line.called() => self.line.ask(),
+            () = self.budget_wait.woken() => self.budget_wait.allow_retry(),
         }
         // Further events go into the same commit, so that one sync covers them all.
         while let Some((call, ended)) = self.attempts.try_next() {
             self.take(call, ended).await;
         }
-        self.hear_all();
+        self.take_reports();
     }
 
-    fn hear(&mut self, slot: Slot, signal: Signal<K>) {
+    fn take_report(&mut self, slot: Slot, signal: Signal<K>) {
         let now = self.services.clock.tick();
-        let events = self.machine.heard(now, slot, signal);
+        let events = self.machine.on_signal(now, slot, signal);
         self.facts.extend(events);
     }
 
-    fn hear_all(&mut self) {
+    fn take_reports(&mut self) {
         while let Ok((slot, signal)) = self.reports.try_recv() {
-            self.hear(slot, signal);
+            self.take_report(slot, signal);
         }
     }
 
     /// Takes the end of a call. A call that was stopped because of a cancel leaves no fact, since it did not complete.
     async fn take(&mut self, call: Box<Call>, ended: Ended) {
-        self.hear_all();
+        self.take_reports();
         let now = self.services.clock.tick();
         match ended {
             Ended::Stopped(_) => self.machine.abandon(call.slot),
             Ended::Suspended(child) => self.machine.suspend_for(call.slot, child),
             Ended::Exhausted(lack) => {
-                self.lack = Some(lack);
+                self.shortage = Some(lack);
                 self.unstarted.push(*call);
             }
             Ended::Outcome(outcome) => {
@@ -515,18 +517,18 @@ impl<'a, K: Kind> Drive<'a, K> {
         loop {
             tokio::select! {
                 ended = self.attempts.next() => return ended,
-                Some((slot, signal)) = self.reports.recv() => self.hear(slot, signal),
+                Some((slot, signal)) = self.reports.recv() => self.take_report(slot, signal),
             }
         }
     }
 
     /// Waits until nothing is in flight, because the daemon stops or the run is being killed. Commits the outcomes of
     /// the calls that ended by themselves.
-    async fn leave(&mut self) -> Result<DriverExit, rye_journal::Error> {
-        self.line.leave();
+    async fn wind_down(&mut self) -> Result<DriverExit, rye_journal::Error> {
+        self.budget_wait.clear();
         let mut receipt = KillReceipt::default();
         while let Some((call, ended)) = self.next_end().await {
-            self.hear_all();
+            self.take_reports();
             match ended {
                 Ended::Stopped(ended) => receipt.merge(ended),
                 ended @ (Ended::Outcome(_) | Ended::Suspended(_) | Ended::Exhausted(_)) => {

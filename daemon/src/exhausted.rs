@@ -48,7 +48,7 @@ impl Exhausted {
     }
 
     /// Name for people.
-    pub const fn in_words(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::Files => "open files",
             Self::Memory => "memory",

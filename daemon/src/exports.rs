@@ -19,7 +19,7 @@
 //! that hangs blocks only its own thread. One that is missing, or was replaced by another directory, is skipped.
 
 mod cancel;
-mod marks;
+mod checkpoints;
 mod receipts;
 mod render;
 mod slots;
@@ -58,9 +58,9 @@ use rye_core::id::{Lsn, Name};
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::cancel::cancel_requests;
+use self::checkpoints::{Checkpoints, Mark};
 pub use self::common::Rebuilt;
 use self::common::Shared;
-use self::marks::{Checkpoints, Mark};
 use self::slots::Slots;
 use self::table::Table;
 use rye_host::fail_point::{self, FailPlace};
@@ -127,7 +127,7 @@ impl Exports {
         });
         let table = Arc::<Table>::default();
         let router = Router {
-            marks: Checkpoints::open(&dir),
+            checkpoints: Checkpoints::open(&dir),
             shared: Arc::clone(&shared),
             table: Arc::clone(&table),
             upto: Lsn(0),
@@ -194,7 +194,7 @@ impl Drop for Exports {
 struct Router {
     shared: Arc<Shared>,
     table: Arc<Table>,
-    marks: Checkpoints,
+    checkpoints: Checkpoints,
     /// Last position that was distributed.
     upto: Lsn,
     /// Range without reports, because the router fell too far behind.
@@ -206,7 +206,7 @@ struct Router {
 impl Router {
     fn run(mut self) {
         let published = self.shared.source.published();
-        let mut mark = self.marks.newest().clone();
+        let mut mark = self.checkpoints.newest().clone();
         mark.lsn = if mark.is_last {
             published
         } else {
@@ -214,11 +214,11 @@ impl Router {
         };
         self.upto = mark.lsn;
         self.scan(&mark);
-        self.write_marks(false);
+        self.write_checkpoints(false);
         loop {
             let taken = self.shared.source.take(LOOK_EVERY);
             for touch in &taken.touches {
-                self.table.mark(&self.shared, touch);
+                self.table.enqueue(&self.shared, touch);
             }
             self.upto = self.upto.max(taken.upto);
             self.missed = taken.missed.or(self.missed);
@@ -231,7 +231,7 @@ impl Router {
             }
             if sealed > self.sealed {
                 self.sealed = sealed;
-                self.write_marks(false);
+                self.write_checkpoints(false);
             }
             self.table.report_hangs();
             if taken.is_closed {
@@ -245,7 +245,7 @@ impl Router {
             .unwrap_or_else(PoisonError::into_inner);
         self.table
             .close(end.unwrap_or_else(|| Instant::now() + PATIENCE));
-        self.write_marks(true);
+        self.write_checkpoints(true);
     }
 
     /// Queues the runs that changed after `mark`, as far as they are in history.
@@ -256,21 +256,21 @@ impl Router {
             // A run that ended later appears again at that position.
             let is_last = || touch.kind >= TouchKind::Ended || source.is_live(&touch.run);
             if is_new && is_last() {
-                self.table.mark(&self.shared, &touch);
+                self.table.enqueue(&self.shared, &touch);
             }
         }
     }
 
-    fn write_marks(&mut self, is_last: bool) {
+    fn write_checkpoints(&mut self, is_last: bool) {
         let missed = self.missed.map(|missed| missed.after);
         let mark = Mark {
             lsn: missed.map_or(self.upto, |after| after.min(self.upto)),
             at: self.shared.clock.now(),
             is_last,
-            behind: self.table.behind(),
+            behind: self.table.written_positions(),
         };
-        fail_point::reach(FailPlace::ExportMarks);
-        if let Err(error) = self.marks.write(mark) {
+        fail_point::reach(FailPlace::ExportCheckpoints);
+        if let Err(error) = self.checkpoints.write(mark) {
             tracing::warn!(%error, "the marks of exports cannot be written: the next start compares more files");
         }
     }

@@ -70,7 +70,7 @@ impl Kind for GraphRun {
         let clock: Arc<dyn Clock> = timer;
         Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run)
             .with_cost(cost)
-            .within(memory)
+            .with_memory(memory)
             .paced(clock)
     }
 

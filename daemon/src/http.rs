@@ -224,7 +224,7 @@ impl Client {
                 .connect_timeout(connect);
             let builder = if is_open { builder.no_proxy() } else { builder };
             let built = builder.build().map(Arc::new);
-            built.map_err(|error| Failure::Unsendable(told(error)))
+            built.map_err(|error| Failure::Unsendable(error_text(error)))
         })
     }
 }
@@ -266,7 +266,7 @@ impl HttpResponse {
         let mut whole = Vec::new();
         loop {
             let part = self.body.chunk().await;
-            let Some(part) = part.map_err(|error| Failure::Cut(told(error)))? else {
+            let Some(part) = part.map_err(|error| Failure::Cut(error_text(error)))? else {
                 return Ok(whole);
             };
             if whole.len() + part.len() > most {
@@ -333,7 +333,7 @@ impl Events {
                 return Err(broken.into());
             }
             let part = self.body.chunk().await;
-            let Some(part) = part.map_err(|error| Failure::Cut(told(error)))? else {
+            let Some(part) = part.map_err(|error| Failure::Cut(error_text(error)))? else {
                 return Ok(None);
             };
             let ready = &mut self.ready;
@@ -347,18 +347,18 @@ impl Events {
 
 fn unanswered(error: reqwest::Error) -> Failure {
     if error.is_builder() {
-        Failure::Unsendable(told(error))
+        Failure::Unsendable(error_text(error))
     } else if !error.is_connect() {
-        Failure::Unanswered(told(error))
+        Failure::Unanswered(error_text(error))
     } else if is_refused_certificate(&error) {
-        Failure::Certificate(told(error))
+        Failure::Certificate(error_text(error))
     } else {
-        Failure::Connect(told(error))
+        Failure::Connect(error_text(error))
     }
 }
 
 /// The innermost source of an error, which is the most specific.
-fn told(error: reqwest::Error) -> String {
+fn error_text(error: reqwest::Error) -> String {
     let error = error.without_url();
     let innermost = chain(&error).last();
     innermost.map_or_else(String::new, ToString::to_string)

@@ -32,8 +32,8 @@ pub mod chain;
 pub mod directives;
 pub mod models;
 
-pub mod offers;
 pub mod services;
+pub mod tool_offer;
 
 pub mod dispatch;
 pub mod drive;

@@ -17,7 +17,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(answer) => return say(&answer),
+        Err(answer) => return print_answer(&answer),
     };
     let environment = Environment::capture();
     let loaded = match config::load(&args, &environment) {
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 }
 
 /// Prints help or version, or the error in the command line.
-fn say(answer: &clap::Error) -> ExitCode {
+fn print_answer(answer: &clap::Error) -> ExitCode {
     let status = match (answer.print(), answer.kind()) {
         (Ok(()), Asked::DisplayHelp | Asked::DisplayVersion) => ExitStatus::Done,
         (Ok(()) | Err(_), _) => ExitStatus::Usage,

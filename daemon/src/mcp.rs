@@ -73,7 +73,7 @@ pub enum Reached {
 
 impl Reached {
     /// Name of the transport in the server's item.
-    pub const fn word(&self) -> &'static str {
+    pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Stdio(_) => "stdio",
             Self::Http(_) => "http",
@@ -104,9 +104,9 @@ impl fmt::Debug for Remote {
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub server: Server,
-    pub asked: ServerOperation,
+    pub operation: ServerOperation,
     /// Caller's time limit for the whole request.
-    pub within: Option<Duration>,
+    pub max_duration: Option<Duration>,
 }
 
 /// The kind of request.
@@ -129,14 +129,14 @@ impl Plan {
         let mut shown = json!({
             "primitive": "mcp",
             "server": self.server.id.as_str(),
-            "transport": self.server.reached.word(),
+            "transport": self.server.reached.as_str(),
             "timeout": self.server.timeout.as_secs_f64(),
         });
         match &self.server.reached {
             Reached::Stdio(plan) => shown["command"] = json!(plan.program),
             Reached::Http(remote) => shown["url"] = json!(remote.url.as_str()),
         }
-        if let ServerOperation::Call { tool, .. } = &self.asked {
+        if let ServerOperation::Call { tool, .. } = &self.operation {
             shown["tool"] = json!(tool);
         }
         shown

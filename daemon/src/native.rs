@@ -76,7 +76,7 @@ pub enum Process {
 
 impl Tool {
     /// True if `status` in its answer is the status of a run it reports about, not its own.
-    pub const fn tells_of_runs(self) -> bool {
+    pub const fn reports_runs(self) -> bool {
         match self {
             Self::Orchestrator | Self::Threads(_) | Self::Processes(_) => true,
             Self::Echo

@@ -411,7 +411,7 @@ impl Node {
         };
         tokio::select! {
             closed = close => closed.map_err(Error::Journal),
-            () = rpc::turn_away(&facts) => unreachable!("it never tires"),
+            () = rpc::refuse_calls(&facts) => unreachable!("it never tires"),
         }
     }
 }

@@ -167,7 +167,7 @@ impl AccountView {
 pub struct Nest<'a> {
     /// The run that orders.
     pub parent: &'a Run,
-    pub wanted: ChildRequest,
+    pub child: ChildRequest,
     /// Idempotency key of the step. The keys of the new run derive from it.
     pub key: &'a str,
     /// The ended run of an earlier attempt of the step, which the new one continues.
@@ -233,12 +233,12 @@ pub struct Resume {
     /// Authority of the caller. A run that continues an ended one gets it as further layers.
     pub layers: Vec<rye_core::capability::Layer>,
     /// Account of a caller that is a run. A continuation draws on this account or on one below it.
-    pub within: Option<AccountId>,
+    pub caller_account: Option<AccountId>,
 }
 
 impl Resume {
     /// True if the request changes nothing about the run.
-    pub fn asks_nothing(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.raised == Raised::default()
             && self.spend.is_none()
             && self.verdicts.is_empty()

@@ -10,7 +10,7 @@
 //! replaced the original one: each visit for a run compares them.
 
 #[cfg(test)]
-pub(crate) mod hang;
+pub(crate) mod hang_simulator;
 
 use std::collections::HashMap;
 use std::io;
@@ -109,9 +109,9 @@ pub struct Project {
     pub files: PathBuf,
     pub identity: DirectoryIdentity,
     items: Arc<Items>,
-    gate: FilePool,
+    file_pool: FilePool,
     #[cfg(test)]
-    hang: Arc<hang::HangSimulator>,
+    hang_simulator: Arc<hang_simulator::HangSimulator>,
 }
 
 impl Project {
@@ -127,7 +127,7 @@ impl Project {
             this.look_again()?;
             Ok(work(library))
         };
-        self.gate.pass(name, work).await
+        self.file_pool.run(name, work).await
     }
 
     /// Fails if the directory was replaced or removed.
@@ -145,13 +145,13 @@ impl Project {
     }
 
     /// File pool of this project.
-    pub const fn gate(&self) -> &FilePool {
-        &self.gate
+    pub const fn file_pool(&self) -> &FilePool {
+        &self.file_pool
     }
 
     fn library(&self) -> &Library {
         #[cfg(test)]
-        self.hang.touch(&self.directory);
+        self.hang_simulator.touch(&self.directory);
         &self.items.library
     }
 }
@@ -255,10 +255,10 @@ pub struct Projects {
     config: Arc<Config>,
     clock: Arc<dyn Clock>,
     libraries: Mutex<HashMap<PathBuf, Opened>>,
-    gates: Mutex<HashMap<PathBuf, FilePool>>,
+    file_pools: Mutex<HashMap<PathBuf, FilePool>>,
     policies: Arc<Cache<String, Policy>>,
     #[cfg(test)]
-    pub(crate) hang: Arc<hang::HangSimulator>,
+    pub(crate) hang_simulator: Arc<hang_simulator::HangSimulator>,
 }
 
 impl Projects {
@@ -267,10 +267,10 @@ impl Projects {
             config,
             clock,
             libraries: Mutex::default(),
-            gates: Mutex::default(),
+            file_pools: Mutex::default(),
             policies: Arc::new(cache::of_count(MOST_POLICIES)),
             #[cfg(test)]
-            hang: Arc::default(),
+            hang_simulator: Arc::default(),
         }
     }
 
@@ -299,7 +299,7 @@ impl Projects {
         E: From<Error> + Send + 'static,
     {
         let (this, site) = (Arc::clone(self), site.into());
-        let gate = self.gate_of(site.directory());
+        let gate = self.file_pool_of(site.directory());
         let work = move || {
             let project = Arc::new(this.find(site.directory())?);
             site.check(&project)?;
@@ -309,12 +309,12 @@ impl Projects {
                 search: &project.items.search,
             })
         };
-        gate.pass(name, work).await
+        gate.run(name, work).await
     }
 
     /// File pool of `directory`, by its spelling; reads no file.
-    pub fn gate_of(&self, directory: &Path) -> FilePool {
-        let mut gates = lock(&self.gates);
+    pub fn file_pool_of(&self, directory: &Path) -> FilePool {
+        let mut gates = lock(&self.file_pools);
         if gates.len() >= MOST_IDLE && !gates.contains_key(directory) {
             gates.retain(|_, gate| !gate.is_unused());
         }
@@ -332,7 +332,7 @@ impl Projects {
             source,
         };
         #[cfg(test)]
-        self.hang.touch(directory);
+        self.hang_simulator.touch(directory);
         let real = directory.canonicalize().map_err(unusable)?;
         if real.to_str().is_none() {
             let why = "its path is not valid UTF-8";
@@ -344,19 +344,19 @@ impl Projects {
         let root = find_project(&real, &self.config.user_space);
         let files = match &root {
             Some(root) => root.join(".ai"),
-            None => self.stand_in(&real)?,
+            None => self.substitute_files(&real)?,
         };
         let items = self.items(root.as_deref());
         let directory = root.unwrap_or(real);
         let found = std::fs::symlink_metadata(&directory).map_err(unusable)?;
         Ok(Project {
-            gate: self.gate_of(&directory),
+            file_pool: self.file_pool_of(&directory),
             identity: safe_path::identity(&found),
             directory,
             files,
             items,
             #[cfg(test)]
-            hang: Arc::clone(&self.hang),
+            hang_simulator: Arc::clone(&self.hang_simulator),
         })
     }
 
@@ -406,7 +406,7 @@ impl Projects {
     }
 
     /// Creates the stand-in for the missing `.ai` of a directory, below the state directory.
-    fn stand_in(&self, directory: &Path) -> Result<PathBuf, Error> {
+    fn substitute_files(&self, directory: &Path) -> Result<PathBuf, Error> {
         let name = sha256_hex(directory.as_os_str().as_encoded_bytes());
         let path = self.config.state_dir.join("projects").join(&name[..32]);
         match std::fs::create_dir_all(&path) {
@@ -470,7 +470,7 @@ mod tests {
         }
         let kept = projects.libraries.lock().unwrap().len();
         assert!(kept <= MOST_IDLE, "{kept}");
-        let kept = projects.gates.lock().unwrap().len();
+        let kept = projects.file_pools.lock().unwrap().len();
         assert!(kept <= MOST_IDLE, "{kept}");
         assert!(Arc::ptr_eq(&in_use.items, &open(0).await.items));
     }

@@ -19,7 +19,7 @@
 
 mod access;
 mod call;
-mod gate;
+mod call_queue;
 mod secrets;
 
 use std::fmt;
@@ -36,7 +36,7 @@ use rye_host::task;
 
 use access::Access;
 pub use call::{Call, CallProgress, Failure, Message, Trouble};
-use gate::{CallQueues, Key, Pass};
+use call_queue::{CallQueues, Key, Pass};
 use secrets::Secrets;
 pub use secrets::{ProjectEnv, Refused, Secret, names};
 
@@ -77,7 +77,7 @@ pub struct Providers {
     client: Arc<OnceLock<Arc<Client>>>,
     environment: Environment,
     secrets: Arc<Secrets>,
-    gates: CallQueues,
+    queues: CallQueues,
     clock: Arc<dyn Timer>,
 }
 
@@ -88,7 +88,7 @@ impl Providers {
             client: Arc::default(),
             environment: environment.clone(),
             secrets: Arc::new(Secrets::new(environment)),
-            gates: CallQueues::new(Arc::clone(&clock)),
+            queues: CallQueues::new(Arc::clone(&clock)),
             clock,
         }
     }
@@ -121,7 +121,7 @@ impl Providers {
             provider: model.provider.clone(),
             secret: access.secret.clone(),
         };
-        let pass = self.gates.enter(key, endpoint.max_concurrent).await;
+        let pass = self.queues.enter(key, endpoint.max_concurrent).await;
         Ok(CallPermit {
             client,
             clock: Arc::clone(&self.clock),

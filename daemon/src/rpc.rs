@@ -143,7 +143,7 @@ pub async fn serve(
 
 /// Refuses every call with the reason `stopping` for as long as it is polled. Called after [`serve`], once its calls
 /// have ended.
-pub async fn turn_away(facts: &Facts) {
+pub async fn refuse_calls(facts: &Facts) {
     let guard = caller::Guard::new(facts.uid, facts.stopping.clone());
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
     let places = ConnectionLimits::new(guard.clone(), most_open_files());

@@ -88,7 +88,7 @@ pub struct AttemptCtx {
     /// Meaning of a second execution.
     pub effect: Effect,
     /// Log writer for the output of its process.
-    pub voice: Arc<OutputWriter>,
+    pub output: Arc<OutputWriter>,
     pub stop: Stop,
     pub span: tracing::Span,
     pub services: Arc<Services>,

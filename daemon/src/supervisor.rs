@@ -23,14 +23,14 @@ mod handle;
 mod raises;
 
 mod approvals;
-mod asked;
 mod budget;
 mod cancel_file;
 mod ending;
+mod graph_params;
 mod life;
+mod message;
 mod recovery;
 mod removal;
-mod say;
 mod unknown;
 
 mod resume;

@@ -10,9 +10,9 @@
 //! machine receives every failure of a model call with its meaning ([`rye_core::provider::failure`]).
 
 mod compose;
+mod delta_stream;
+mod live_conversation;
 mod model_call;
-mod talk;
-mod voice;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ use rye_item::Library;
 use serde_json::Value;
 
 pub use self::compose::{INTEGRITY, prompt};
-use self::talk::LiveConversation;
+use self::live_conversation::LiveConversation;
 use crate::chain::{Chain, dot_env};
 use crate::children::{self, Child, Lookup};
 use crate::drive::{self, Job, Kind, Reports, RunContext};
@@ -43,9 +43,9 @@ use rye_host::fail_point;
 struct ThreadRun {
     at: RunContext,
     terms: Arc<Terms>,
-    talk: LiveConversation,
+    conversation: LiveConversation,
     /// Permit to call the model, from its grant until the call.
-    place: Mutex<Option<CallPermit>>,
+    permit: Mutex<Option<CallPermit>>,
 }
 
 /// Executor of a call.
@@ -72,17 +72,17 @@ pub async fn drive(
         }
     };
     let kind = ThreadRun {
-        talk: LiveConversation::new(&services.journal),
+        conversation: LiveConversation::new(&services.journal),
         at,
         terms,
-        place: Mutex::default(),
+        permit: Mutex::default(),
     };
     drive::drive(&services, Arc::new(kind), run, stop).await
 }
 
 impl ThreadRun {
-    fn place(&self) -> MutexGuard<'_, Option<CallPermit>> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    fn permit(&self) -> MutexGuard<'_, Option<CallPermit>> {
+        self.permit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Composes the prompt, and stores the first entry of the conversation.
@@ -95,7 +95,10 @@ impl ThreadRun {
         };
         let root = contract.root(prompt.system.clone());
         let first = Message::text(Source::Directive, prompt.message.clone());
-        let (head, bytes) = self.talk.begin(root, first, &contract.model).await?;
+        let (head, bytes) = self
+            .conversation
+            .begin(root, first, &contract.model)
+            .await?;
         Ok(ThreadAnswer::Composed(Box::new(Composed {
             system: prompt.system,
             message: prompt.message,
@@ -109,13 +112,13 @@ impl ThreadRun {
     async fn funds(&self) -> ThreadAnswer {
         let services = &self.at.services;
         let model = &self.terms.contract.model;
-        if self.place().is_none() {
+        if self.permit().is_none() {
             let project = match model.endpoint.owner {
                 Owner::User => ProjectEnv::default(),
                 Owner::Project => self.project_env().await,
             };
             match services.providers.enter(model, &project).await {
-                Ok(place) => *self.place() = Some(place),
+                Ok(place) => *self.permit() = Some(place),
                 Err(error) => {
                     let text = with_sources(&error);
                     return ThreadAnswer::Unusable(Failure::permanent("model_unusable", text));
@@ -153,7 +156,7 @@ impl ThreadRun {
     }
 
     /// Outcome of a call in the form the model receives. The full text of a long result is stored first.
-    async fn told(&self, call: &Call, came_to: Box<CallOutcome>) -> Box<CallOutcome> {
+    async fn store_long_result(&self, call: &Call, came_to: Box<CallOutcome>) -> Box<CallOutcome> {
         let record = self.at.services.journal.snapshot(&self.at.run);
         let turn = record.as_ref().and_then(|record| record.thread()?.turn());
         let Some(turn) = turn else {
@@ -165,7 +168,7 @@ impl ThreadRun {
         let Some(artifact) = artifact else {
             return came_to;
         };
-        match self.talk.keep(artifact.text).await {
+        match self.conversation.keep(artifact.text).await {
             Ok(_name) => came_to,
             Err(error) => {
                 let text = format!(
@@ -187,8 +190,8 @@ impl ThreadRun {
             found
         } else {
             let prepared = self.at.prepare(call, TraceMode::Off).await;
-            let Some(wanted) = prepared.wanted(call) else {
-                return match prepared.lacks() {
+            let Some(wanted) = prepared.child_request(call) else {
+                return match prepared.shortage() {
                     Some(lack) => Job::Exhausted(lack),
                     None => begin(Planned::Tool(Box::new(prepared))),
                 };
@@ -196,7 +199,7 @@ impl ThreadRun {
             children::nest(&self.at.services, run, call, wanted).await
         };
         let found = match found {
-            Lookup::Answer(answer) => Lookup::Answer(self.told(call, answer).await),
+            Lookup::Answer(answer) => Lookup::Answer(self.store_long_result(call, answer).await),
             found @ Lookup::Run(..) => found,
         };
         found.job(InputHashes::default(), Planned::Child)
@@ -252,14 +255,14 @@ impl Kind for ThreadRun {
             ThreadQuery::Compose => self.compose().await,
             ThreadQuery::Funds => Ok(self.funds().await),
             ThreadQuery::Keep(entry) => Ok(ThreadAnswer::Kept(
-                self.talk.push(Entry::clone(entry)).await?,
+                self.conversation.push(Entry::clone(entry)).await?,
             )),
             ThreadQuery::Reseed => {
                 let state = run.thread();
                 let head = state.and_then(|state| state.head.as_ref());
                 let model = &self.terms.contract.model;
                 match head {
-                    Some(head) => self.talk.reseed(head, model).await,
+                    Some(head) => self.conversation.reseed(head, model).await,
                     None => Ok(ThreadAnswer::Failed(Failure::permanent(
                         "internal",
                         "there is no conversation to tell anew",
@@ -267,7 +270,7 @@ impl Kind for ThreadRun {
                 }
             }
             ThreadQuery::Read(position, reading) => {
-                let part = self.talk.part(reading.clone()).await;
+                let part = self.conversation.part(reading.clone()).await;
                 Ok(ThreadAnswer::Read(*position, part))
             }
         }
@@ -290,7 +293,7 @@ impl Kind for ThreadRun {
             }
         };
         match ended {
-            Ended::Outcome(came_to) => Ended::Outcome(self.told(call, came_to).await),
+            Ended::Outcome(came_to) => Ended::Outcome(self.store_long_result(call, came_to).await),
             ended @ (Ended::Stopped(_) | Ended::Suspended(_) | Ended::Exhausted(_)) => ended,
         }
     }

@@ -58,7 +58,7 @@ impl Kind for ToolRun {
     async fn look_up(&self, _run: &Run, calls: &[&Call]) -> Vec<Job<Prepared>> {
         let orders = calls.iter().copied();
         let prepared = self.at.prepare_all(orders, self.trace).await;
-        let begin = |(plan, call): (Prepared, &&Call)| match plan.lacks() {
+        let begin = |(plan, call): (Prepared, &&Call)| match plan.shortage() {
             Some(lack) => Job::Exhausted(lack),
             None => Job::Begin {
                 hashes: plan.hashes(call, None),

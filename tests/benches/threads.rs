@@ -43,11 +43,11 @@ const CROWD: u32 = 1000;
 const PIECES: usize = 500;
 const PIECE: usize = 12;
 const PACE_MS: u32 = 10;
-const TELLINGS: u32 = 3;
+const REPETITIONS: u32 = 3;
 /// Number of threads of a crowd that are observed, pause between two pieces of each, and events after the last piece.
-const HEARD: usize = 8;
+const OBSERVED: usize = 8;
 const CROWD_PACE_MS: u32 = 20;
-const BEHIND: usize = 3;
+const TRAILING_EVENTS: usize = 3;
 /// Syncs and objects that are measured.
 const SYNCS: u64 = 200;
 
@@ -68,7 +68,7 @@ fn calling() -> String {
     format!("{turns}- when: {{directive: call}}\n  reply: {{text: Done.}}\n")
 }
 /// A model that does not finish its answer.
-const SPEAKING: &str = "
+const STREAMING: &str = "
 - when: {directive: speak}
   reply: {content: [{text: I begin.}, {hold: middle}, {text: I end.}]}
 ";
@@ -147,10 +147,10 @@ async fn start(world: &World, client: &Client, name: &str, turns: Option<u32>) -
 }
 
 /// Waits until the daemon has received text of a thread's model.
-async fn until_it_speaks(client: &Client, run: &str) {
+async fn until_first_text(client: &Client, run: &str) {
     let events = client.events(run, "", Follow::UntilEnd);
     let mut events = events.with(Deltas::Texts);
-    while let Some(told) = events.told().await.expect("the thread is told") {
+    while let Some(told) = events.next_item().await.expect("the thread is told") {
         if matches!(told, StreamItem::Delta(delta) if !delta.text.is_empty()) {
             return;
         }
@@ -258,9 +258,9 @@ async fn calls() {
     let mut whole = Series::new("a call sent to its start on record", "ms");
     let mut starts = Series::new("a call complete to its start on record", "ms");
     let events = client.events(&run, "", Follow::UntilEnd);
-    let mut events = events.with(Deltas::Told);
+    let mut events = events.with(Deltas::Everything);
     let (mut turn, mut complete) = (0, None);
-    while let Some(told) = events.told().await.expect("events come") {
+    while let Some(told) = events.next_item().await.expect("events come") {
         let now = Instant::now();
         match told {
             StreamItem::Delta(delta) if delta.kind() == v1::DeltaKind::CallReady => {
@@ -306,7 +306,7 @@ async fn tokens() {
     let client = client(&world).await;
     let mut shown = Series::new("a piece of text to a listener", "ms");
     let mut read = Series::new("a piece of text to curl", "ms");
-    for _ in 0..TELLINGS {
+    for _ in 0..REPETITIONS {
         let heard = listen(&world, &client).await;
         let told = server.requests().pop().expect("the model was called");
         let body = told.body.to_string();
@@ -359,16 +359,16 @@ fn late(series: &mut Series, sent: &[Instant], there: impl IntoIterator<Item = O
 /// Starts a thread and listens to it.
 async fn listen(world: &World, client: &Client) -> Vec<Option<Instant>> {
     let run = start(world, client, "tell", None).await;
-    hear(client, &run).await
+    observe(client, &run).await
 }
 
 /// Listens to a thread. Returns the arrival time of each piece, or `None` for a piece that came before the listener.
-async fn hear(client: &Client, run: &str) -> Vec<Option<Instant>> {
+async fn observe(client: &Client, run: &str) -> Vec<Option<Instant>> {
     let events = client.events(run, "", Follow::UntilEnd);
     let mut events = events.with(Deltas::Texts);
     let mut there = Vec::new();
     let mut text = String::new();
-    while let Some(told) = events.told().await.expect("the thread is told") {
+    while let Some(told) = events.next_item().await.expect("the thread is told") {
         let StreamItem::Delta(delta) = told else {
             continue;
         };
@@ -453,13 +453,13 @@ async fn crowd() {
     for number in 1..=CROWD {
         runs.push(start(&world, &client, "crowd", None).await);
         // The calls of observed threads arrive in the order of their threads.
-        if runs.len() <= HEARD {
+        if runs.len() <= OBSERVED {
             server.wait_for(|requests| u32::try_from(requests.len()) == Ok(number));
         }
     }
     server.wait_for(|requests| u32::try_from(requests.len()) == Ok(CROWD));
     let curls = curls(&server);
-    let heard = runs[..HEARD].iter().map(|run| hear(&client, run));
+    let heard = runs[..OBSERVED].iter().map(|run| observe(&client, run));
     let begin = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         server.release("go");
@@ -473,7 +473,7 @@ async fn crowd() {
     let first_end = ends.min().expect("the answers end");
     for (told, heard) in requests.iter().zip(heard) {
         let sent = told.sent();
-        let sent = &sent[sent.len() - PIECES - BEHIND..];
+        let sent = &sent[sent.len() - PIECES - TRAILING_EVENTS..];
         let all_speak = sent.partition_point(|at| *at < first_end);
         let (before, behind) = heard.split_at(all_speak.min(heard.len()));
         late(&mut shown, sent, before.iter().copied());
@@ -515,11 +515,11 @@ fn curls(server: &ModelServer) -> Vec<JoinHandle<(usize, Vec<Instant>)>> {
         server.wait_for(|requests| requests.len() > calls.len() + number);
         curl
     };
-    (0..HEARD).map(begin).collect()
+    (0..OBSERVED).map(begin).collect()
 }
 
 async fn memory() {
-    let server = ModelServer::start(SPEAKING);
+    let server = ModelServer::start(STREAMING);
     let world = wide_world(&server, "speak");
     let daemon = world.start("budget: {}\n");
     let client = client(&world).await;
@@ -532,7 +532,7 @@ async fn memory() {
     }
     server.wait_for(|requests| u32::try_from(requests.len()) == Ok(CROWD + 1));
     for run in &runs {
-        until_it_speaks(&client, run).await;
+        until_first_text(&client, run).await;
     }
     let more = resident(&world) - before;
     compare(

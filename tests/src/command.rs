@@ -261,7 +261,7 @@ impl Outcome {
     ///
     /// # Panics
     /// If one is missing.
-    pub fn tells(self, parts: &[&str]) -> Self {
+    pub fn stderr_contains(self, parts: &[&str]) -> Self {
         let stderr = self.stderr();
         for part in parts {
             assert!(
@@ -276,7 +276,7 @@ impl Outcome {
     ///
     /// # Panics
     /// If it does.
-    pub fn does_not_tell(self, part: &str) -> Self {
+    pub fn stderr_lacks(self, part: &str) -> Self {
         assert!(
             !self.stderr().contains(part),
             "stderr says `{part}`: {self:?}"

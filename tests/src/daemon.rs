@@ -64,7 +64,7 @@ impl Daemon {
             "ryed ended by itself: {}",
             world.log()
         );
-        let_go(&world.socket());
+        wait_until_unserved(&world.socket());
     }
 
     /// Starts `ryed` as [`Daemon::spawn`] does, with a fail point.
@@ -122,7 +122,7 @@ impl Daemon {
 
     /// Waits for the end of both processes. Returns the exit status of the parent.
     pub fn ended(mut self) -> ExitStatus {
-        let_go(&self.socket);
+        wait_until_unserved(&self.socket);
         until("its parent to end", || {
             self.parent.try_wait().expect("it is our child")
         })
@@ -130,7 +130,7 @@ impl Daemon {
 }
 
 /// Waits until no process listens: a killed process is a zombie before its last thread has closed its files.
-fn let_go(socket: &Path) {
+fn wait_until_unserved(socket: &Path) {
     until("the daemon to let go of its socket", || {
         UnixStream::connect(socket).is_err().then_some(())
     });

@@ -140,7 +140,7 @@ pub async fn start_until_ready(world: &World) -> (Child, Client) {
 ///
 /// # Panics
 /// If it is not idle after 30 minutes.
-pub async fn comes_to_rest(world: &World) {
+pub async fn wait_until_idle(world: &World) {
     let began = Instant::now();
     loop {
         let before = computed(world);

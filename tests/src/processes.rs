@@ -71,7 +71,7 @@ pub fn lives(pid: i32) -> bool {
 }
 
 /// True if every thread of `pid` is stopped, as after SIGSTOP.
-pub fn stands_still(pid: i32) -> bool {
+pub fn is_stopped(pid: i32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));
     let mut threads = threads.into_iter().flatten().flatten();
     threads.all(|thread| {

@@ -110,7 +110,7 @@ impl World {
     }
 
     /// Makes a world whose daemons have at most `bytes` of address space.
-    pub fn within_addresses(bytes: u64) -> Self {
+    pub fn with_address_limit(bytes: u64) -> Self {
         let mut world = Self::new();
         world.addresses = Some(bytes);
         world

@@ -52,7 +52,7 @@ fn an_approval_is_asked_shown_and_answered_after_a_restart_of_the_daemon() {
         .arg(&run)
         .run()
         .code(5)
-        .tells(&["ryectl approve", "ryectl deny"]);
+        .stderr_contains(&["ryectl approve", "ryectl deny"]);
     let _wrong = world
         .ryectl("approve")
         .arg(&run)
@@ -60,7 +60,7 @@ fn an_approval_is_asked_shown_and_answered_after_a_restart_of_the_daemon() {
         .arg(r#"{"replicas": "many"}"#)
         .run()
         .code(2)
-        .tells(&["replicas"]);
+        .stderr_contains(&["replicas"]);
     let _none = world.ryectl("approve").arg(&run).run().code(2);
     assert_eq!(world.read("ran"), "planned\n");
     let _approved = world

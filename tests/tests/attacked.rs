@@ -28,7 +28,7 @@ while not os.path.exists(os.path.join(project_path, 'go')):
 return {'held': len(held)}";
 
 /// Limits `daemon` to `more` files beyond those that it has open.
-fn leave_descriptors(daemon: &Daemon, more: usize) {
+fn limit_descriptors(daemon: &Daemon, more: usize) {
     let pid = daemon.pid().to_string();
     let open = std::fs::read_dir(format!("/proc/{pid}/fd"))
         .unwrap()
@@ -56,7 +56,7 @@ fn idle_connections_of_tool_leave_descriptors_for_other_runs() {
          action: {item_id: rye/bash, params: {command: \"echo done\"}}\n    next: b\n  b: {type: return}",
     );
     let attack = world.start_run("t/flood");
-    leave_descriptors(&daemon, 150);
+    limit_descriptors(&daemon, 150);
     until("all three to hold 400 connections", || {
         let full = |number| world.project().join(format!("full-{number}")).exists();
         (0..3).all(full).then_some(())

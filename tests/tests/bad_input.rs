@@ -9,7 +9,7 @@ struct Fault {
     /// The graph below `config`.
     config: &'static str,
     /// Texts that the error must contain, beginning with the position.
-    told: &'static [&'static str],
+    error_parts: &'static [&'static str],
 }
 
 /// The first line of `config` is line 10 of the file; the signature is line 1.
@@ -17,47 +17,47 @@ const FAULTS: &[Fault] = &[
     Fault {
         name: "missing-node",
         config: "start: a\nnodes:\n  a: {assign: {x: 1}, next: nowhere}\n  done: {type: return}",
-        told: &[":12:", "nowhere"],
+        error_parts: &[":12:", "nowhere"],
     },
     Fault {
         name: "missing-start",
         config: "start: b\nnodes:\n  done: {type: return}",
-        told: &[":10:", "`b`"],
+        error_parts: &[":10:", "`b`"],
     },
     Fault {
         name: "unknown-node-key",
         config: "start: a\nnodes:\n  a:\n    asign: {x: 1}\n    next: done\n  done: {type: return}",
-        told: &[":13:", "asign", "assign"],
+        error_parts: &[":13:", "asign", "assign"],
     },
     Fault {
         name: "unknown-config-key",
         config: "start: done\nmaxsteps: 3\nnodes:\n  done: {type: return}",
-        told: &[":11:", "maxsteps", "max_steps"],
+        error_parts: &[":11:", "maxsteps", "max_steps"],
     },
     Fault {
         name: "unknown-edge-key",
         config: "start: a\nnodes:\n  a:\n    assign: {x: 1}\n    next:\n      - {to: done, if: {path: state.x, op: eq, value: 1}}\n  done: {type: return}",
-        told: &[":15:", "`if`"],
+        error_parts: &[":15:", "`if`"],
     },
     Fault {
         name: "unknown-operator",
         config: "start: a\nnodes:\n  a:\n    assign: {x: 1}\n    next:\n      - {to: done, when: {path: state.x, op: like, value: 1}}\n  done: {type: return}",
-        told: &[":15:", "like"],
+        error_parts: &[":15:", "like"],
     },
     Fault {
         name: "unknown-node-type",
         config: "start: a\nnodes:\n  a: {type: teapot, next: done}\n  done: {type: return}",
-        told: &[":12:", "teapot"],
+        error_parts: &[":12:", "teapot"],
     },
     Fault {
         name: "assigned-inputs",
         config: "start: a\nnodes:\n  a: {assign: {inputs: {x: 1}}, next: done}\n  done: {type: return}",
-        told: &[":12:", "inputs"],
+        error_parts: &[":12:", "inputs"],
     },
     Fault {
         name: "shell-variable",
         config: "start: a\nnodes:\n  a:\n    action:\n      item_id: rye/bash\n      params: {command: 'for f in one two; do rm -rf \"build/${f}\"; done'}\n    next: done\n  done: {type: return}",
-        told: &[
+        error_parts: &[
             ":15:",
             "there is no `f` here",
             "for the shell write `$${f}`",
@@ -66,7 +66,7 @@ const FAULTS: &[Fault] = &[
     Fault {
         name: "unknown-result",
         config: "start: a\nnodes:\n  a:\n    type: parallel\n    branches: {lint: {item_id: rye/core/echo}}\n    next: [{to: done, when: {path: result.errors, op: gt, value: 0}}]\n  done: {type: return}",
-        told: &[
+        error_parts: &[
             ":15:",
             "never has `errors`",
             "lint, count, failed, succeeded",
@@ -75,7 +75,7 @@ const FAULTS: &[Fault] = &[
     Fault {
         name: "wrong-type",
         config: "start: done\nmax_steps: many\nnodes:\n  done: {type: return}",
-        told: &[":11:", "max_steps"],
+        error_parts: &[":11:", "max_steps"],
     },
 ];
 
@@ -93,7 +93,7 @@ fn a_request_that_is_too_long_is_refused_before_it_is_sent() {
         "graph step t/done --node a --state @in.json",
     ] {
         let refused = world.ryectl(words).run().code(2).prints_nothing();
-        let _told = refused.tells(&["at most 16777216", "a file of the project"]);
+        let _told = refused.stderr_contains(&["at most 16777216", "a file of the project"]);
     }
     assert_eq!(
         world.ryectl("ps --all --json").ok().json(),
@@ -113,8 +113,8 @@ fn a_graph_with_a_fault_makes_no_run_and_the_refusal_names_the_place() {
             .arg(&id)
             .run()
             .code(2)
-            .tells(&[file.as_str()])
-            .tells(fault.told);
+            .stderr_contains(&[file.as_str()])
+            .stderr_contains(fault.error_parts);
         assert_eq!(
             out.json()["error"]["reason"],
             "graph_validation_failed",
@@ -137,13 +137,13 @@ fn sign_refuses_broken_yaml_with_its_line() {
         .ryectl("sign")
         .arg(&path)
         .run()
-        .tells(&["broken.yaml", "line"]);
+        .stderr_contains(&["broken.yaml", "line"]);
     assert!(!out.stderr().is_empty());
     let _refused = world
         .ryectl("run bad/broken")
         .run()
         .code(4)
-        .tells(&["broken.yaml", "ryectl sign"]);
+        .stderr_contains(&["broken.yaml", "ryectl sign"]);
     assert_eq!(
         world.ryectl("ps --all --json").ok().json(),
         Value::Array(Vec::new())
@@ -190,7 +190,7 @@ fn missing_wrong_and_undeclared_inputs_make_no_run_and_the_refusal_names_the_inp
             .words(arguments)
             .run()
             .code(2)
-            .tells(&[told]);
+            .stderr_contains(&[told]);
         assert_eq!(
             out.json()["error"]["reason"],
             "input_validation_failed",
@@ -303,7 +303,7 @@ fn missing_runs_and_items_exit_3() {
             .run()
             .code(3)
             .prints_nothing()
-            .tells(&["no"]);
+            .stderr_contains(&["no"]);
     }
     let _untrusted = world.ryectl("key untrust 0123456789abcdef").run().code(3);
 }
@@ -395,7 +395,7 @@ fn an_interpreter_that_is_not_there_is_named_and_not_waited_for() {
         message.contains("`python3`") && message.contains("/nowhere"),
         "{message}"
     );
-    let _at_once = out.does_not_tell("retry 1");
+    let _at_once = out.stderr_lacks("retry 1");
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn an_input_is_at_most_64_levels_deep() {
     for levels in [65, 120, 127, 200] {
         let input = format!("x:={}", nested(levels));
         let refused = world.ryectl("run t/takes -i").arg(input).run().code(2);
-        let _told = refused.tells(&[if levels < 128 {
+        let _told = refused.stderr_contains(&[if levels < 128 {
             "64 levels deep"
         } else {
             "recursion"
@@ -155,7 +155,9 @@ fn lossy_json_of_tool_fails_step() {
             &format!("{head}name: {name}\n{script}"),
         );
         let out = world.ryectl("execute tool").arg(format!("t/{name}")).run();
-        let _told = out.code(1).tells(&["JSON that cannot be used", told]);
+        let _told = out
+            .code(1)
+            .stderr_contains(&["JSON that cannot be used", told]);
     }
     drop(daemon);
 }

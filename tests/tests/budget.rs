@@ -124,7 +124,7 @@ fn a_limit_is_raised_with_room_above_or_through_to_the_root() {
     let raised = raise(&child, "--spend 0.60").code(0).json();
     assert_eq!(raised[0]["max"], "0.600000000");
     let refused = |run: &str, more: &str, why: &str| {
-        let _told = raise(run, more).code(5).tells(&[why]);
+        let _told = raise(run, more).code(5).stderr_contains(&[why]);
     };
     refused(&child, "--spend 0.70", &run);
     refused(&child, "--spend 0.50", "not above");
@@ -183,7 +183,7 @@ fn continued_run_adopts_account_of_live_child() {
     let resume = |more: &str| world.ryectl("resume --json").arg(&failed).words(more).run();
     let _refused = resume("--raise spend=2")
         .code(5)
-        .tells(&["runs below it are not over"]);
+        .stderr_contains(&["runs below it are not over"]);
     world.write("ok", "");
     let record = resume("").code(0).json();
     let next = record["run_id"].as_str().unwrap();
@@ -355,7 +355,7 @@ fn graph_queries_ledger_for_itself_and_child_runs() {
     let over = over.ok().json();
     assert_eq!(over["data"]["affordable"], false, "{over}");
     let refused = |params: &str, why: &str| {
-        let _told = asked(params).run().code(1).tells(&[why]);
+        let _told = asked(params).run().code(1).stderr_contains(&[why]);
     };
     refused(r#"{"operation": "spend_it"}"#, "there is no `operation`");
     refused(r#"{"operation": "release"}"#, "only tells");
@@ -371,7 +371,7 @@ fn graph_queries_ledger_for_itself_and_child_runs() {
         .within(&elsewhere)
         .run()
         .code(1)
-        .tells(&["there is no run"]);
+        .stderr_contains(&["there is no run"]);
     world.write("go", "");
     world.settled(state["child"].as_str().unwrap());
 }

@@ -92,7 +92,7 @@ fn a_graph_without_a_declaration_runs_only_with_capabilities_from_the_caller() {
     let world = World::new();
     world.graph_with("t/echo", "", STEP);
     let out = world.ryectl("run t/echo").run().code(2);
-    let _told = out.tells(&["permissions", "--cap"]);
+    let _told = out.stderr_contains(&["permissions", "--cap"]);
     let _ran = world
         .ryectl("run t/echo --cap rye.execute.tool.rye.core.echo")
         .ok();

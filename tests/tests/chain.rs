@@ -63,7 +63,7 @@ fn a_chain_that_cannot_be_made_is_refused_with_what_is_wrong_and_leaves_no_run()
             .arg(id)
             .run()
             .code(code)
-            .tells(told);
+            .stderr_contains(told);
     }
     assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
 }
@@ -122,7 +122,7 @@ fn chain_requirements_are_checked_before_run_exists() {
     ];
     for (tool, code, told) in cases {
         let execute = world.ryectl("execute tool").arg(format!("t/{tool}"));
-        let _refused = execute.run().code(code).tells(told);
+        let _refused = execute.run().code(code).stderr_contains(told);
     }
     assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
 }
@@ -175,7 +175,7 @@ fn plan_error_ends_run_before_start() {
             .arg(id)
             .run()
             .code(1)
-            .tells(told);
+            .stderr_contains(told);
     }
 }
 
@@ -278,7 +278,7 @@ fn dry_run_prints_plan_without_effects() {
     assert!(!out.to_string().contains("secret"), "{out}");
     write(&world, "broken", BASH, "");
     let broken = world.ryectl("execute tool t/broken --dry-run");
-    let _told = broken.run().code(1).tells(&["config.script"]);
+    let _told = broken.run().code(1).stderr_contains(&["config.script"]);
     world.graph("t/g", "start: a\nnodes:\n  a: {type: return}");
     let graph = world
         .ryectl("execute tool t/g --json --dry-run")
@@ -330,7 +330,7 @@ fn a_caller_cannot_steer_the_loader_an_interpreter_or_rye_by_environment() {
             .stdin(json!({"command": "env", "env": {name: "x"}}).to_string())
             .run()
             .code(1)
-            .tells(&[name, "env"]);
+            .stderr_contains(&[name, "env"]);
     }
 }
 
@@ -357,7 +357,7 @@ fn a_caller_cannot_steer_the_shell_by_environment() {
         let refused = world.ryectl("execute tool rye/bash --params -");
         let params = json!({"command": command, "env": {name: value}});
         let refused = refused.stdin(params.to_string()).run().code(1);
-        let _named = refused.tells(&[name, "env"]);
+        let _named = refused.stderr_contains(&[name, "env"]);
         for file in ["began", "sprung"] {
             assert!(!world.project().join(file).exists(), "{name}: {file}");
         }
@@ -415,12 +415,14 @@ fn chain_variables_expand_only_known_variables_and_no_caller_values() {
         let execute = world.ryectl("execute tool").arg(id).run();
         let _failed = execute
             .code(1)
-            .tells(&[name, "env_config.env.A", "line 8", told]);
+            .stderr_contains(&[name, "env_config.env.A", "line 8", told]);
     }
     let needs = "env_requires: [HOST, NO_SUCH]\nconfig: {script: cat}";
     write(&world, "needs", "t/base", needs);
     let needs = world.ryectl("execute tool t/needs").run();
-    let _failed = needs.code(1).tells(&["`NO_SUCH`", ".env", "env.pass"]);
+    let _failed = needs
+        .code(1)
+        .stderr_contains(&["`NO_SUCH`", ".env", "env.pass"]);
 }
 
 #[test]
@@ -456,7 +458,7 @@ fn slot_is_whole_argument_or_path_with_literal_suffix() {
     let nowhere = world.ryectl("execute tool t/nowhere").run();
     let _failed = nowhere
         .code(1)
-        .tells(&["config.command", "{anchor_path}/bin/x"]);
+        .stderr_contains(&["config.command", "{anchor_path}/bin/x"]);
 }
 
 #[test]
@@ -507,14 +509,18 @@ fn tool_gets_resolved_config_and_caller_cannot_inject_it() {
             "did you mean `mode`?",
         ),
     ] {
-        let _refused = given(name, asked).code(2).tells(&[name, "line 8", told]);
+        let _refused = given(name, asked)
+            .code(2)
+            .stderr_contains(&[name, "line 8", told]);
     }
     let sent = world.ryectl("execute tool t/merged --params -");
     let sent = sent.stdin(r#"{"resolved_config": {}}"#).run();
-    let _failed = sent.code(1).tells(&["resolved_config", "cannot be sent"]);
+    let _failed = sent
+        .code(1)
+        .stderr_contains(&["resolved_config", "cannot be sent"]);
     world.write(".ai/config/t/words.yaml", head("deep: forged\n"));
     let forged = world.ryectl("execute tool t/merged").run();
-    let _refused = forged.code(4).tells(&["words.yaml"]);
+    let _refused = forged.code(4).stderr_contains(&["words.yaml"]);
 }
 
 #[test]
@@ -537,7 +543,7 @@ fn fixed_params_are_merged_and_not_overridden_by_caller() {
     );
     let _refused = run("t/beside", r#"{"kind": "mine"}"#)
         .code(1)
-        .tells(&["`kind`", "fixed"]);
+        .stderr_contains(&["`kind`", "fixed"]);
 }
 
 #[test]
@@ -597,18 +603,18 @@ fn a_program_that_a_tool_brings_along_runs_only_as_it_was_signed() {
     let other = "0".repeat(64);
     let _refused = tool("bin/cat", &other)
         .code(1)
-        .tells(&["bin/cat", &hash, "sign"]);
+        .stderr_contains(&["bin/cat", &hash, "sign"]);
     std::os::unix::fs::symlink("/bin/cat", world.project().join(".ai/tools/t/bin/link")).unwrap();
     let _refused = tool("bin/link", &hash)
         .code(1)
-        .tells(&["bin/link", "cannot be read below"]);
+        .stderr_contains(&["bin/link", "cannot be read below"]);
     let _refused = tool("../../../../../../bin/cat", &hash)
         .code(1)
-        .tells(&["cannot be read below"]);
+        .stderr_contains(&["cannot be read below"]);
     let elsewhere = "config: {binaries: {vax-vms: {path: x, sha256: y}}}";
     write(&world, "elsewhere", "native/binary", elsewhere);
     let elsewhere = world.ryectl("execute tool t/elsewhere").run();
-    let _failed = elsewhere.code(1).tells(&["vax-vms", &platform]);
+    let _failed = elsewhere.code(1).stderr_contains(&["vax-vms", &platform]);
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn an_interrupted_run_continues_and_ryectl_ends_with_130() {
         world.project().join("in").exists().then_some(())
     });
     interrupt(&child);
-    let _left = Outcome::of(child).code(130).tells(&["continues"]);
+    let _left = Outcome::of(child).code(130).stderr_contains(&["continues"]);
     let run = world.ryectl("ps --json").ok().json()[0]["run_id"]
         .as_str()
         .unwrap()
@@ -109,7 +109,7 @@ fn no_autostart_without_daemon_is_unreachable() {
         .run()
         .code(69)
         .prints_nothing()
-        .tells(&["ryectl daemon start"]);
+        .stderr_contains(&["ryectl daemon start"]);
     let _refused = world
         .ryectl("ps")
         .env("RYE_NO_AUTOSTART", "1")
@@ -128,7 +128,7 @@ fn a_socket_path_that_is_too_long_is_a_clear_error() {
         .arg(path)
         .run()
         .code(2)
-        .tells(&["at most 107"]);
+        .stderr_contains(&["at most 107"]);
 }
 
 #[test]
@@ -205,7 +205,10 @@ fn daemon_start_status_and_stop_do_what_they_say() {
     );
     let _still_there = world.ryectl("daemon logs --tail 1").ok();
     let nowhere = world.ryectl("daemon logs --state-dir").arg(world.root());
-    let _none = nowhere.run().code(3).tells(&["ryed.log", "journalctl"]);
+    let _none = nowhere
+        .run()
+        .code(3)
+        .stderr_contains(&["ryed.log", "journalctl"]);
     let _none = world.ryectl("daemon stop").ok();
     until("the daemon to be gone", || {
         world.processes().is_empty().then_some(())
@@ -363,7 +366,7 @@ fn progress_goes_to_stderr_and_quiet_silences_it() {
     let out = world
         .ryectl("run t/good")
         .ok()
-        .tells(&[line, "step 2/2 done ⏹"]);
+        .stderr_contains(&[line, "step 2/2 done ⏹"]);
     assert!(
         out.json()["inputs"].is_object(),
         "stdout holds the output and nothing else, which is the state where none is declared"
@@ -371,18 +374,18 @@ fn progress_goes_to_stderr_and_quiet_silences_it() {
     let _quiet = world
         .ryectl("run t/good --quiet")
         .ok()
-        .does_not_tell("[graph:");
+        .stderr_lacks("[graph:");
     let _quiet = world
         .ryectl("run t/good")
         .env("RYE_GRAPH_QUIET", "1")
         .ok()
-        .does_not_tell("[graph:");
+        .stderr_lacks("[graph:");
     world.graph("t/bad", &bash_step("echo why >&2; exit 3", ""));
     let _told = world
         .ryectl("run t/bad")
         .run()
         .code(1)
-        .tells(&["step 1/2 a ✗", "why"]);
+        .stderr_contains(&["step 1/2 a ✗", "why"]);
 }
 
 #[test]
@@ -411,7 +414,7 @@ fn closed_stdout_is_no_error() {
     assert!(first.contains("run_created"));
     drop(lines);
     world.write("go", "");
-    let _quiet = Outcome::of(follower).code(0).does_not_tell("roken pipe");
+    let _quiet = Outcome::of(follower).code(0).stderr_lacks("roken pipe");
     assert_eq!(world.settled(&run)["status"], "completed");
 }
 
@@ -505,7 +508,7 @@ fn long_step_events_are_shown_like_others() {
     world.graph("t/long-steps", LONG_STEPS);
     let out = world.ryectl("run t/long-steps --json").run();
     let run = out.json()["run_id"].as_str().unwrap().to_owned();
-    let _shown = out.tells(&["step 1/3 a ✓", "+text", "step 2/3 b ✗", "step 3/3 c"]);
+    let _shown = out.stderr_contains(&["step 1/3 a ✓", "+text", "step 2/3 b ✗", "step 3/3 c"]);
     let steps = world.ryectl("steps --json").arg(&run).ok().json();
     let steps: Vec<_> = steps.as_array().unwrap().iter().collect();
     let nodes: Vec<_> = steps.iter().map(|step| step["node"].clone()).collect();
@@ -584,7 +587,7 @@ fn tool_and_graph_text_cannot_control_terminal() {
         .to_owned();
     let shown = |words: &str| world.ryectl(words).arg(&run_id).run();
     let steers = |c: &char| c.is_control() && *c != '\n' || *c == '\u{202e}';
-    let run = run.tells(&[r"+k\u{7}\u{202e}", r"x\u{1b}[31my"]);
+    let run = run.stderr_contains(&[r"+k\u{7}\u{202e}", r"x\u{1b}[31my"]);
     assert_eq!(run.stderr().chars().find(steers), None, "{run:?}");
     for out in [
         shown("steps"),
@@ -616,9 +619,11 @@ fn invalid_sign_target_has_own_exit_code_and_fix() {
         let call = |target: &str| world.ryectl(verb).arg(target).run();
         let _bare = call("sample/hello")
             .code(3)
-            .tells(&["no item and no file `sample/hello`"]);
+            .stderr_contains(&["no item and no file `sample/hello`"]);
         let _missing = call("nowhere.py").code(3);
-        let _unknown = call("con:x").code(2).tells(&["`con`", "knowledge"]);
+        let _unknown = call("con:x")
+            .code(2)
+            .stderr_contains(&["`con`", "knowledge"]);
     }
     world.write("garbage", "no key");
     let _garbage = world.ryectl("key trust garbage").run().code(2);
@@ -633,25 +638,25 @@ fn unusable_environment_is_usage_error() {
         .env("USER_SPACE", "home")
         .run()
         .code(2)
-        .tells(&["USER_SPACE", "absolute"]);
+        .stderr_contains(&["USER_SPACE", "absolute"]);
     let _homeless = world
         .ryectl("key show")
         .without_env("HOME")
         .run()
         .code(2)
-        .tells(&["your keys", "HOME"]);
+        .stderr_contains(&["your keys", "HOME"]);
     let _twice = world
         .ryectl("resume r-1767225600-abcdefghij --uncertain a=done --uncertain a=fail")
         .run()
         .code(2)
-        .tells(&["`a`", "twice"]);
+        .stderr_contains(&["`a`", "twice"]);
     let file = world.write("file", "");
     let _no_socket = world
         .ryectl("ps --socket")
         .arg(file)
         .run()
         .code(69)
-        .tells(&["it is not a socket"]);
+        .stderr_contains(&["it is not a socket"]);
 }
 
 #[test]
@@ -689,7 +694,7 @@ fn a_run_is_named_by_a_beginning_of_its_id_or_by_its_age() {
         let found = world.ryectl("get --json").arg(name).ok().json();
         assert_eq!(found["run_id"], meant.as_str(), "{name}");
     }
-    let _several = world.ryectl("steps t-two").run().code(2).tells(&[
+    let _several = world.ryectl("steps t-two").run().code(2).stderr_contains(&[
         "`t-two` begins the ids of 2 runs",
         &second,
         &third,
@@ -699,7 +704,7 @@ fn a_run_is_named_by_a_beginning_of_its_id_or_by_its_age() {
         .ryectl("get @last~3")
         .run()
         .code(3)
-        .tells(&["there is no run `@last~3`"]);
+        .stderr_contains(&["there is no run `@last~3`"]);
     let _word = world.ryectl("get @first").run().code(2);
     // In another project these names are valid for reading, and for nothing else.
     let other = world.root().join("elsewhere");
@@ -719,10 +724,10 @@ fn a_run_is_named_by_a_beginning_of_its_id_or_by_its_age() {
         "budget raise t-one --spend 2",
         "thread say @last hello",
     ] {
-        let _refused = there(words).code(3).tells(&["there is no run"]);
+        let _refused = there(words).code(3).stderr_contains(&["there is no run"]);
     }
     let whole = there(&format!("cancel {first}")).code(5);
-    let _named = whole.tells(&[&first]);
+    let _named = whole.stderr_contains(&[&first]);
 }
 
 #[test]

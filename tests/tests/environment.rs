@@ -54,7 +54,7 @@ fn a_variable_that_is_not_set_makes_no_run_and_the_refusal_names_the_fix() {
         .env("SECOND", "x")
         .env("THIRD", "x")
         .run();
-    let _refused = out.code(5).tells(&["FIRST"]);
+    let _refused = out.code(5).stderr_contains(&["FIRST"]);
     assert_eq!(world.info()["live_runs"], 0);
 }
 

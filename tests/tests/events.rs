@@ -286,7 +286,7 @@ fn unresolved_path_is_shown_and_recorded() {
         "t/vain",
         "start: a\nnodes:\n  a: {assign: {x: \"${state.nowhere}\"}, next: [{to: b, when: {path: state.x, op: eq, value: 1}}]}\n  b: {type: return}",
     );
-    let out = world.ryectl("run --json t/vain").ok().tells(&[
+    let out = world.ryectl("run --json t/vain").ok().stderr_contains(&[
         "warning: a: interpolation resolved to null: state.nowhere",
         "warning: a: the condition of no edge holds, so the run ends here",
     ]);
@@ -315,7 +315,7 @@ fn transcript_verb_prints_exact_lines_and_detects_changes() {
     assert_eq!(last.lines().filter(|line| line.contains("  20")).count(), 1);
     let _sound = printed("--verify --tail 0")
         .ok()
-        .tells(&["are what was written"]);
+        .stderr_contains(&["are what was written"]);
     let path = format!(".ai/state/threads/{run}/transcript.jsonl");
     // The daemon does not read a finished file again, so the change shows only on request.
     world.write(
@@ -323,7 +323,7 @@ fn transcript_verb_prints_exact_lines_and_detects_changes() {
         text.replacen("\"status\":\"ok\"", "\"status\":\"no\"", 1),
     );
     let changed = printed("--verify").run().code(1);
-    let changed = changed.tells(&["is not what was written", "transcript.jsonl", "byte"]);
+    let changed = changed.stderr_contains(&["is not what was written", "transcript.jsonl", "byte"]);
     assert!(
         changed.stdout().contains("graph_started"),
         "what is before it is shown"
@@ -368,11 +368,11 @@ fn transcript_file_is_verified_without_a_daemon_anywhere() {
     fs::write(&path, &changed).unwrap();
     let line = text[..at].rfind('\n').unwrap() + 1;
     let failed = elsewhere(&key).run().code(1);
-    let _told = failed.tells(&[&format!("the line at byte {line}")]);
+    let _told = failed.stderr_contains(&[&format!("the line at byte {line}")]);
     let before = text[..text.len() - 1].rfind('\n').unwrap() + 1;
     fs::write(&path, &text[..before]).unwrap();
     let failed = elsewhere(&key).run().code(1);
-    let _told = failed.tells(&[&format!("what follows byte {before} is missing")]);
+    let _told = failed.stderr_contains(&[&format!("what follows byte {before} is missing")]);
 
     // Another node did not carry out this run.
     let other = World::new();
@@ -380,7 +380,7 @@ fn transcript_file_is_verified_without_a_daemon_anywhere() {
     let key = world.write("../other.pem", other.node_key());
     fs::write(&path, &text).unwrap();
     let failed = elsewhere(&key).run().code(1);
-    let _told = failed.tells(&["is signed by the key", "--key PEM"]);
+    let _told = failed.stderr_contains(&["is signed by the key", "--key PEM"]);
     assert!(world.processes().is_empty(), "no daemon was started");
 }
 

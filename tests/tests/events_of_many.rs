@@ -186,7 +186,7 @@ fn all_runs_and_those_of_a_project_are_followed_and_a_cursor_continues() {
     let _daemon = world.start("");
     assert_eq!(from(&first).ok().json_lines(), told[1..]);
     assert_eq!(from(&end).ok().json_lines(), [Value::Null; 0]);
-    let _forged = from("forged").run().code(2).tells(&["cursor"]);
+    let _forged = from("forged").run().code(2).stderr_contains(&["cursor"]);
     let _idle = world.ryectl("events --all").run().code(2);
     let _both = world.ryectl("events --all").arg(&last).run().code(2);
 }

@@ -263,7 +263,7 @@ fn connections_are_accepted_after_accept_failures() {
 }
 
 /// Makes a daemon whose write of an ended run's transcript hangs until the rules change.
-fn behind(config: &str) -> (World, Daemon, String) {
+fn with_hanging_transcript(config: &str) -> (World, Daemon, String) {
     let world = World::with_faults();
     let daemon = world.start(config);
     world.graph("t/echo", ECHO);
@@ -285,7 +285,7 @@ fn await_transcript(world: &World, run: &str) {
 
 #[test]
 fn a_stop_does_not_wait_for_the_files_of_a_project_that_hangs_and_the_next_start_writes_them() {
-    let (world, daemon, run) = behind("shutdown_grace_seconds: 1\n");
+    let (world, daemon, run) = with_hanging_transcript("shutdown_grace_seconds: 1\n");
     // The project hangs all the time, so a stop that waited for it would not end.
     let _stopped = world.ryectl("daemon stop").ok();
     assert_eq!(end_of(daemon), 0);
@@ -301,7 +301,7 @@ fn a_stop_does_not_wait_for_the_files_of_a_project_that_hangs_and_the_next_start
 
 #[test]
 fn call_on_closed_journal_reports_stopping_daemon() {
-    let (world, daemon, run) = behind("shutdown_grace_seconds: 300\n");
+    let (world, daemon, run) = with_hanging_transcript("shutdown_grace_seconds: 300\n");
     daemon.signal(Signal::SIGTERM);
     until("all calls to have ended", || {
         world.log().contains("the journal is closed").then_some(())

@@ -56,7 +56,7 @@ fn the_command_prints_an_item_or_lists_what_a_query_finds() {
         .ryectl("fetch rye/bash --source system --copy-to project")
         .run()
         .code(5)
-        .tells(&["is there already"]);
+        .stderr_contains(&["is there already"]);
     for (words, code, told) in [
         ("fetch no/such", 3, "no/such"),
         ("fetch knowledge:no/such", 3, "no/such"),
@@ -65,14 +65,18 @@ fn the_command_prints_an_item_or_lists_what_a_query_finds() {
         ("fetch rye/bash --query a", 2, "cannot be used with"),
         ("fetch", 2, "required"),
     ] {
-        let _refused = world.ryectl(words).run().code(code).tells(&[told]);
+        let _refused = world
+            .ryectl(words)
+            .run()
+            .code(code)
+            .stderr_contains(&[told]);
     }
     world.write(".ai/knowledge/team/rules.md", file + "And on Mondays.\n");
     let _modified = world
         .ryectl("fetch knowledge:team/rules")
         .run()
         .code(4)
-        .tells(&["was changed after"]);
+        .stderr_contains(&["was changed after"]);
 }
 
 #[test]
@@ -256,7 +260,7 @@ fn a_graph_signs_what_it_may_sign_and_the_run_says_so() {
         .ryectl("execute tool made/one")
         .run()
         .code(4)
-        .tells(&["not signed"]);
+        .stderr_contains(&["not signed"]);
     let run = world
         .ryectl("run --detach t/signs -i id=made/one")
         .ok()

@@ -8,7 +8,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use rye_tests::processes::{self, stands_still};
+use rye_tests::processes::{self, is_stopped};
 use rye_tests::{Daemon, Outcome, Ryectl, World, until};
 
 /// A user with a login session.
@@ -116,7 +116,7 @@ fn freeze(daemon: &Daemon) {
     for pid in [daemon.parent_pid(), daemon.pid()] {
         processes::send(pid, Signal::SIGSTOP);
         until("the process to stand still", || {
-            stands_still(pid).then_some(())
+            is_stopped(pid).then_some(())
         });
     }
 }
@@ -148,7 +148,7 @@ fn a_daemon_that_does_not_answer_is_named_by_its_pid_and_ended_by_stop_and_resta
     assert!(notice.starts_with(&named), "{notice}");
     // The notice arrives long before the daemon would be ended by force, even on a slow machine.
     assert!(began.elapsed() < Duration::from_secs(8));
-    let stop = Outcome::of(stop).code(0).tells(&[&named]);
+    let stop = Outcome::of(stop).code(0).stderr_contains(&[&named]);
     assert_eq!(stop.json()["forced"], true);
     assert!(
         stopped
@@ -156,7 +156,8 @@ fn a_daemon_that_does_not_answer_is_named_by_its_pid_and_ended_by_stop_and_resta
             .iter()
             .all(|process| process.name != "ryed")
     );
-    let _gone = Outcome::of(ps).code(69);
+    // It was continued before it was killed, and may have answered.
+    let _gone = Outcome::of(ps).code_among(&[0, 69]);
     let _restarted = Outcome::of(restart).code(0);
     assert_ne!(restarted.info()["pid"], other.pid());
     let _status = first.ended();

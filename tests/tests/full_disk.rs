@@ -180,7 +180,11 @@ fn on_a_full_disk_runs_are_suspended_new_ones_are_refused_and_all_resume_when_th
     disk.fill();
 
     // Each step writes 20 KiB twice, as result and as state. That uses up the prepared part of the log.
-    let suspended = fill(900).run().code(75).tells(&["storage"]).json();
+    let suspended = fill(900)
+        .run()
+        .code(75)
+        .stderr_contains(&["storage"])
+        .json();
     assert_eq!(suspended["status"], "suspended");
     assert_eq!(suspended["suspend"]["reason"], "storage");
     assert_eq!(disk.storage(), "full");
@@ -188,7 +192,7 @@ fn on_a_full_disk_runs_are_suspended_new_ones_are_refused_and_all_resume_when_th
         .run()
         .code(5)
         .prints(&["\"reason\":\"exhausted\""])
-        .tells(&["disk", "full"]);
+        .stderr_contains(&["disk", "full"]);
     let record = |run: &Value| disk.ryectl("get --json").arg(id(run)).ok().json();
     assert_eq!(record(&before), before, "what is there can be read");
 
@@ -253,7 +257,7 @@ fn a_daemon_starts_on_a_full_disk_and_has_what_was_there() {
 }
 
 /// Scripts an answer that is longer than the space that the log reserves for work in flight.
-fn speaks_at_length() -> String {
+fn long_answer_script() -> String {
     let text = "word ".repeat(80 << 10);
     format!(
         "- when: {{turn: 1}}\n  reply: {{content: [{{text: Begun.}}, {{hold: middle}}, {{text: {text:?}}}], usage: {{input: 1000, output: 100}}}}\n"
@@ -262,7 +266,7 @@ fn speaks_at_length() -> String {
 
 #[test]
 fn model_answer_on_full_disk_is_kept_and_charged_once() {
-    let server = ModelServer::start(&speaks_at_length());
+    let server = ModelServer::start(&long_answer_script());
     let Some(disk) = SmallDisk::with_models(&server) else {
         return;
     };

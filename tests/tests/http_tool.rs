@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// A server that sends each connection its next answer, byte for byte, and closes it. It ends after the last answer.
 struct Peer {
     address: SocketAddr,
-    heard: Arc<Mutex<Vec<String>>>,
+    received: Arc<Mutex<Vec<String>>>,
 }
 
 impl Peer {
@@ -37,11 +37,14 @@ impl Peer {
                 let _told = peer.write_all(answer.as_ref());
             }
         });
-        Self { address, heard }
+        Self {
+            address,
+            received: heard,
+        }
     }
 
-    fn heard(&self) -> Vec<String> {
-        self.heard.lock().unwrap().clone()
+    fn received(&self) -> Vec<String> {
+        self.received.lock().unwrap().clone()
     }
 }
 
@@ -141,7 +144,7 @@ fn http_request_fills_typed_slots_with_caller_values() {
         .map(|e| e["item_id"].clone())
         .collect();
     assert_eq!(ids, ["t/post", "rye/core/primitives/http"]);
-    let requests = peer.heard();
+    let requests = peer.received();
     let (head, body) = requests[0].split_once("\r\n\r\n").unwrap();
     let first = head.lines().next().unwrap();
     let expected = "POST /v1/items/a%2F..%2Fb%20c%3F%23%25?fixed=1&q=x%26y%3Dz&tags=one&tags=2&limit=5 HTTP/1.1";
@@ -169,7 +172,7 @@ fn http_request_fills_typed_slots_with_caller_values() {
     let dry = dry.arg(params.to_string()).ok();
     assert!(!dry.stdout().contains("s3cret"), "{}", dry.stdout());
     assert_eq!(dry.json()["data"]["method"], "POST");
-    assert_eq!(peer.heard().len(), 1);
+    assert_eq!(peer.received().len(), 1);
 }
 
 #[test]
@@ -185,9 +188,11 @@ fn caller_values_cannot_inject_header_path_or_host() {
         (json!({}), "not empty"),
         (json!({"id": ["a"]}), "not empty"),
     ] {
-        let _refused = call(&world, "get", &params).code(1).tells(&[told]);
+        let _refused = call(&world, "get", &params)
+            .code(1)
+            .stderr_contains(&[told]);
     }
-    assert_eq!(peer.heard(), Vec::<String>::new());
+    assert_eq!(peer.received(), Vec::<String>::new());
     for (name, config, told) in [
         ("slot-host", "url: \"http://{id}/v1\"", "must name its host"),
         (
@@ -241,7 +246,7 @@ fn caller_values_cannot_inject_header_path_or_host() {
         tool(&world, name, peer.address, "", config);
         let file = format!("{name}.yaml");
         let out = call(&world, name, &json!({"id": "x"}));
-        let _refused = out.code(1).tells(&[&file, "line ", told]);
+        let _refused = out.code(1).stderr_contains(&[&file, "line ", told]);
     }
 }
 
@@ -260,9 +265,9 @@ fn a_redirect_is_followed_within_the_origin_and_the_answer_otherwise() {
     let out = call(&world, "get", &json!({})).code(0).json();
     assert_eq!(out["data"]["body"], json!(1));
     assert!(
-        peer.heard()[1].starts_with("GET /b HTTP/1.1\r\n"),
+        peer.received()[1].starts_with("GET /b HTTP/1.1\r\n"),
         "{:?}",
-        peer.heard()
+        peer.received()
     );
     let out = call(&world, "get", &json!({})).code(0).json();
     assert_eq!(out["data"]["status_code"], 302);
@@ -283,11 +288,11 @@ fn a_redirect_is_followed_within_the_origin_and_the_answer_otherwise() {
     tool(&world, "again", peer.address, "", config);
     let out = call(&world, "again", &json!({})).code(0).json();
     assert_eq!(out["data"]["body"], json!(3));
-    assert!(peer.heard()[1].ends_with("\r\n\r\n{\"n\":1}"));
+    assert!(peer.received()[1].ends_with("\r\n\r\n{\"n\":1}"));
     tool(&world, "once", peer.address, "effect: at_most_once", config);
     let out = call(&world, "once", &json!({})).code(0).json();
     assert_eq!(
-        (out["data"]["status_code"].clone(), peer.heard().len()),
+        (out["data"]["status_code"].clone(), peer.received().len()),
         (json!(307), 3)
     );
     let endless = Peer::new(vec![to("/a"); 9]);
@@ -300,7 +305,7 @@ fn a_redirect_is_followed_within_the_origin_and_the_answer_otherwise() {
     );
     let out = call(&world, "endless", &json!({})).code(0).json();
     assert_eq!(
-        (out["data"]["status_code"].clone(), endless.heard().len()),
+        (out["data"]["status_code"].clone(), endless.received().len()),
         (json!(302), 6)
     );
 }
@@ -313,7 +318,9 @@ fn an_answer_that_is_no_success_is_a_failure_with_the_answer() {
         answer("404 Not Found", "", "gone"),
     ]);
     tool(&world, "get", peer.address, "", "url: \"http://HOST/a\"");
-    let out = call(&world, "get", &json!({})).code(1).tells(&["404"]);
+    let out = call(&world, "get", &json!({}))
+        .code(1)
+        .stderr_contains(&["404"]);
     let envelope = out.json();
     assert_eq!(envelope["data"]["body"], "gone");
     assert_eq!(envelope["metadata"]["code"], "http_status");
@@ -343,15 +350,17 @@ fn http_call_is_retried_only_if_useful_and_safe() {
     );
     let peer = Peer::new(vec![busy(), busy(), busy(), ok("1")]);
     tool(&world, "thrice", peer.address, "", retry);
-    let _failed = call(&world, "thrice", &json!({})).code(1).tells(&["503"]);
-    assert_eq!(peer.heard().len(), 3);
+    let _failed = call(&world, "thrice", &json!({}))
+        .code(1)
+        .stderr_contains(&["503"]);
+    assert_eq!(peer.received().len(), 3);
     // The request was sent, and its outcome is unknown.
     let peer = Peer::new(vec![String::new(), ok("1")]);
     tool(&world, "once", peer.address, "effect: at_most_once", retry);
     let _failed = call(&world, "once", &json!({}))
         .code(1)
-        .tells(&["no answer"]);
-    assert_eq!(peer.heard().len(), 1);
+        .stderr_contains(&["no answer"]);
+    assert_eq!(peer.received().len(), 1);
     let node =
         "  a: {effect: at_most_once, action: {item_id: t/node}, next: b}\n  b: {type: return}";
     let peer = Peer::new(vec![String::new(), ok("1")]);
@@ -359,7 +368,7 @@ fn http_call_is_retried_only_if_useful_and_safe() {
     world.graph("t/g", &format!("start: a\nnodes:\n{node}"));
     let run = world.start_run("t/g");
     let _ended = world.settled(&run);
-    assert_eq!(peer.heard().len(), 1);
+    assert_eq!(peer.received().len(), 1);
     // Neither a node without a retry nor the shipped hook repeats it.
     for (name, retry_of_node) in [("silent-node", "retry: 3, "), ("silent-hook", "")] {
         let peer = Peer::new(vec![String::new(), ok("1")]);
@@ -378,7 +387,7 @@ fn http_call_is_retried_only_if_useful_and_safe() {
         let run = world.start_run(&graph);
         let run = world.settled(&run);
         assert_eq!(run["status"], "suspended", "{run}");
-        assert_eq!(peer.heard().len(), 1);
+        assert_eq!(peer.received().len(), 1);
     }
     // Nothing was sent, because no process listens there.
     let gone = TcpListener::bind("127.0.0.1:0")
@@ -394,7 +403,7 @@ fn http_call_is_retried_only_if_useful_and_safe() {
     );
     let _failed = call(&world, "nobody", &json!({}))
         .code(1)
-        .tells(&["no connection"]);
+        .stderr_contains(&["no connection"]);
 }
 
 #[test]
@@ -411,7 +420,7 @@ fn the_time_of_a_node_bounds_the_attempts_of_a_call_with_their_pauses() {
     let run = world.start_run("t/g");
     let run = world.settled(&run);
     assert_eq!(run["error"]["code"], "timeout", "{run}");
-    assert_eq!(peer.heard().len(), 1);
+    assert_eq!(peer.received().len(), 1);
 }
 
 #[test]
@@ -459,7 +468,7 @@ fn http_secret_is_sent_by_scheme_and_removed_from_answers() {
         assert_eq!(out["data"]["body"]["said"], "[redacted]", "{name}");
     }
     let heard: Vec<_> = peer
-        .heard()
+        .received()
         .iter()
         .map(|request| request.to_ascii_lowercase())
         .collect();

@@ -143,17 +143,17 @@ fn an_item_is_named_by_its_id_its_type_or_its_path_in_every_verb() {
         .ryectl("run .ai/tools/t/none.yaml")
         .run()
         .code(3)
-        .tells(&["no file"]);
+        .stderr_contains(&["no file"]);
     let wrong = world
         .ryectl("thread validate .ai/tools/t/greet.yaml")
         .run()
         .code(2);
-    let _told = wrong.tells(&["only directives make threads"]);
+    let _told = wrong.stderr_contains(&["only directives make threads"]);
     let other = World::new();
     other.graph("t/else", GREET);
     let path = other.project().join(".ai/tools/t/else.yaml");
     let foreign = world.ryectl("run").arg(path).run().code(2);
-    let _told = foreign.tells(&["of the project", "--project"]);
+    let _told = foreign.stderr_contains(&["of the project", "--project"]);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn mistyped_item_suggests_nearest_item() {
             "did you mean `rye/examples/summarize_file`?",
         ),
     ] {
-        let _told = world.ryectl(words).run().code(3).tells(&[near]);
+        let _told = world.ryectl(words).run().code(3).stderr_contains(&[near]);
     }
     let ids = world.ryectl("ps --all --json").ok().json();
     assert_eq!(ids, json!([]));

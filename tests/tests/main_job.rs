@@ -38,7 +38,7 @@ fn assert_stats(world: &World) {
         json!({"path": "tools/long.py", "bytes": 506})
     );
     assert_eq!(result["state"]["report"], output["report"]);
-    let _shown = out.tells(&[
+    let _shown = out.stderr_contains(&[
         "[graph:rye/examples/project-stats] step 1/9 count ✓",
         "(+counted)",
         "step 6/9 done ⏹",
@@ -112,7 +112,7 @@ fn a_directory_that_is_not_there_fails_the_first_step() {
         .run()
         .code(1);
     assert_eq!(out.json()["error"]["node"], "count");
-    let _told = out.tells(&["nowhere"]);
+    let _told = out.stderr_contains(&["nowhere"]);
 }
 
 fn listing(root: &Path) -> BTreeSet<PathBuf> {

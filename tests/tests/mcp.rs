@@ -73,7 +73,7 @@ fn mcp_result_is_data_and_server_ends_with_run() {
     assert_eq!(last["item_id"], "mcp/servers/good");
     // Parameters are checked before anything starts.
     let refused = world.ryectl("execute tool mcp/good/add --params {\"a\":1}");
-    let _refused = refused.run().code(2).tells(&["`b`"]);
+    let _refused = refused.run().code(2).stderr_contains(&["`b`"]);
     let failed = execute(&world, "mcp/good/boom", &json!({}));
     assert_eq!(failed["status"], "error");
     assert_eq!(failed["error"], "no such row");
@@ -267,7 +267,7 @@ fn tools_are_imported_signed_and_pinned_and_one_that_changes_is_refused() {
         "{told}"
     );
     let kept = import().run().code(5);
-    let _told = kept.tells(&["good/add.yaml` is there already", "`--replace`"]);
+    let _told = kept.stderr_contains(&["good/add.yaml` is there already", "`--replace`"]);
     let _replaced = import().arg("--replace").ok();
     let sum = execute(&world, "mcp/good/add", &json!({"a": 2, "b": 3}));
     assert_eq!(sum["data"]["sum"], 5, "{sum}");
@@ -280,7 +280,7 @@ fn mcp_server_item_is_verified_and_permitted_like_any_item() {
     server(&world, "good", "", &["pid"]);
     let refused = |words: &[&str], code| {
         let out = world.ryectl("execute tool mcp/good/pid").run();
-        let _refused = out.code(code).tells(words);
+        let _refused = out.code(code).stderr_contains(words);
     };
     let file = ".ai/tools/mcp/servers/good.yaml";
     let text = world.read(file);
@@ -306,15 +306,21 @@ fn mcp_server_item_is_verified_and_permitted_like_any_item() {
         world.tool("mcp/servers/good.yaml", &text.replace(from, to));
         // The error is the same for a tool of the server and for the server itself.
         for call in ["execute tool mcp/good/pid", "mcp import mcp/servers/good"] {
-            let _refused = world.ryectl(call).run().code(code).tells(&[words]);
+            let _refused = world
+                .ryectl(call)
+                .run()
+                .code(code)
+                .stderr_contains(&[words]);
         }
     }
     let import = |server: &str| world.ryectl("mcp import").arg(server).run();
     let _missing = import("mcp/servers/none")
         .code(3)
-        .tells(&["mcp/servers/none"]);
+        .stderr_contains(&["mcp/servers/none"]);
     world.write(file, text.replace("python3", "python4"));
-    let _changed = import("mcp/servers/good").code(4).tells(&["changed after"]);
+    let _changed = import("mcp/servers/good")
+        .code(4)
+        .stderr_contains(&["changed after"]);
     world.tool("mcp/servers/good.yaml", &text);
     let other = world.read(".ai/tools/mcp/good/pid.yaml");
     world.tool("mcp/good/pid.yaml", &other.replace("mcp/stdio", "mcp/http"));

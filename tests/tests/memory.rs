@@ -102,7 +102,7 @@ fn run_over_total_memory_fails_and_resumes_after_others_end() {
     let second = begun(10);
     let error = error_of(&world, &second);
     assert_eq!(error["code"], "memory_exceeded", "{error}");
-    let _refused = start(15).code(5).tells(&["limits.memory_mb"]);
+    let _refused = start(15).code(5).stderr_contains(&["limits.memory_mb"]);
     world.write("go", "");
     assert_eq!(world.settled(&first)["status"], "completed");
     let resumed = world.ryectl("resume --detach --json");
@@ -138,7 +138,7 @@ fn follower_of_oversized_value_gets_limit_error_and_run_is_unaffected() {
         "64 MiB",
         "the run is not affected",
     ];
-    let _told = follows.tells(&limit);
+    let _told = follows.stderr_contains(&limit);
     // `attach` cannot show events, and still waits for the end.
     let mut stays = world.ryectl("attach").arg(&run).spawn();
     let lines = BufReader::new(stays.stderr.take().unwrap()).lines();
@@ -355,7 +355,7 @@ fn long_pure_steps_do_not_block_calls() {
 
 #[test]
 fn low_memory_attacks_spare_other_run_and_memory_is_returned() {
-    let world = World::within_addresses(4 << 30);
+    let world = World::with_address_limit(4 << 30);
     let daemon = world.start("");
     for (id, graph) in [("t/doubles", DOUBLES), ("t/waits", WAITS)] {
         world.graph(id, graph);

@@ -242,7 +242,7 @@ fn the_first_rule_that_matches_the_request_answers() {
         let talk = &mut TestConversation::new(api, PROMPT);
         assert_eq!(says(talk), "first");
         talk.answer(&[("c", "seven")]);
-        talk.tell("say it aloud");
+        talk.add_user_text("say it aloud");
         assert_eq!(says(talk), "aloud");
     }
 }

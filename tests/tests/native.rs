@@ -68,7 +68,7 @@ fn status(world: &World, run: &str) -> String {
 }
 
 fn refused(world: &World, id: &str, params: &Value, told: &[&str]) {
-    let _told = execute(world, id, params).code(1).tells(told);
+    let _told = execute(world, id, params).code(1).stderr_contains(told);
 }
 
 /// A graph without permissions whose hook calls the control tool.
@@ -95,7 +95,7 @@ fn hooks_answer_by_the_control_tool_without_a_capability() {
         .ryectl("run t/echo")
         .run()
         .code(1)
-        .tells(&["permission denied"]);
+        .stderr_contains(&["permission denied"]);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_tool_of_the_project_by_the_name_of_an_internal_one_needs_its_capability() {
         .ryectl("run t/emit")
         .run()
         .code(1)
-        .tells(&["permission denied"]);
+        .stderr_contains(&["permission denied"]);
     assert!(!world.project().join("pwned").exists());
 }
 
@@ -274,7 +274,9 @@ fn native_tools_hide_runs_of_other_projects() {
     };
     for operation in ["get_status", "cancel_thread", "kill_thread", "get_chain"] {
         let params = json!({"operation": operation, "thread_id": run});
-        let _told = elsewhere(params).code(1).tells(&["there is no run"]);
+        let _told = elsewhere(params)
+            .code(1)
+            .stderr_contains(&["there is no run"]);
     }
     let listed = elsewhere(json!({"operation": "list_active"}))
         .code(0)
@@ -346,7 +348,7 @@ fn wait_threads_ends_at_timeout_first_end_or_first_failure() {
     assert_eq!(data["threads"][&other]["status"], "timeout");
     let _told = wait(json!({"cancel_siblings_on_failure": true}))
         .code(1)
-        .tells(&["fail_fast: true"]);
+        .stderr_contains(&["fail_fast: true"]);
     world.write("late", "0");
     let data = wait(json!({"require_all": false})).code(0).json()["data"].clone();
     assert_eq!(data["success"], true, "{data}");
@@ -520,13 +522,13 @@ nodes:
         .ryectl("run t/files -i to=../out.txt")
         .run()
         .code(1)
-        .tells(&["`../out.txt` lies outside the project"]);
+        .stderr_contains(&["`../out.txt` lies outside the project"]);
     let narrow = "--cap rye.execute.tool.rye.file-system.read";
     let _denied = world
         .ryectl(&format!("run t/files -i to=x {narrow}"))
         .run()
         .code(1)
-        .tells(&["rye.execute.tool.rye.file-system.write"]);
+        .stderr_contains(&["rye.execute.tool.rye.file-system.write"]);
     let told = ask(&world, "rye/file-system/ls", &json!({}));
     assert_eq!(
         told["entries"][0],

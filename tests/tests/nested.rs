@@ -140,7 +140,7 @@ fn control_parameters_are_removed_from_inputs() {
         .ryectl("run t/wrong")
         .run()
         .code(1)
-        .tells(&["resume_thread", "not by a node"]);
+        .stderr_contains(&["resume_thread", "not by a node"]);
     world.graph(
         "t/valid",
         &calls("t/tell", "{validate: true, async: false}"),
@@ -159,7 +159,7 @@ fn a_child_run_does_no_more_than_its_parent_may() {
     let permissions = "permissions: [\"rye.execute.tool.t.*\"]";
     world.graph_with("t/parent", permissions, &calls("t/child", "{}"));
     let out = world.ryectl("run t/parent --json").run().code(1);
-    let _told = out.tells(&["rye.execute.tool.rye.bash", "permissions of tool:t/parent"]);
+    let _told = out.stderr_contains(&["rye.execute.tool.rye.bash", "permissions of tool:t/parent"]);
     assert!(!world.project().join("ran").exists());
 }
 
@@ -168,7 +168,7 @@ fn run_depth_is_limited() {
     let world = World::new();
     world.graph("t/deep", &calls("t/deep", "{depth: 2}"));
     let out = world.ryectl("run t/deep --json").run().code(1);
-    let _told = out.tells(&["at most 3 levels"]);
+    let _told = out.stderr_contains(&["at most 3 levels"]);
     let runs = world.ryectl("ps --all --json").ok().json();
     let graphs = runs.as_array().unwrap().iter();
     let graphs = graphs.filter(|run| run["kind"] == "graph").count();
@@ -470,7 +470,7 @@ fn suspended_run_shows_cause_and_resume_command() {
     let world = World::new();
     let [top, _middle, leaf] = suspended_line(&world);
     let out = world.ryectl("get").arg(&top).ok();
-    let _told = out.tells(&[
+    let _told = out.stderr_contains(&[
         &format!("{leaf} is suspended: limit"),
         &format!("ryectl resume {top} --raise steps=N"),
     ]);
@@ -710,7 +710,11 @@ fn a_detached_run_that_is_refused_fails_its_node() {
         "start: out\nnodes:\n  out: {type: return}",
     );
     world.graph("t/parent", &calls("t/child", "{async: true}"));
-    let _told = world.ryectl("run t/parent").run().code(1).tells(&["`n`"]);
+    let _told = world
+        .ryectl("run t/parent")
+        .run()
+        .code(1)
+        .stderr_contains(&["`n`"]);
 }
 
 /// Charges at most once, waits for the file `go`, and then fails while the file `ok` is missing.
@@ -755,16 +759,22 @@ fn assert_asks_about_the_charge(world: &World, run: &str) {
         assert_eq!(of, (asked != below).then_some(below.as_str()));
         let answer = format!("ryectl resume {asked} --uncertain charge=retry");
         let shown = world.ryectl("get").arg(asked).ok();
-        let _told = shown.tells(&["charge: at most once, and may have executed", &answer]);
+        let _told =
+            shown.stderr_contains(&["charge: at most once, and may have executed", &answer]);
     }
     let listed = world.ryectl("ps --all --json").ok().json();
     for run in listed.as_array().unwrap() {
         assert!(run.get("uncertain").is_none(), "{run}");
     }
-    let _asks = world.ryectl("resume").arg(run).run().code(5).tells(&[
-        "`charge` of the child run `t-charges-",
-        "--uncertain charge=retry",
-    ]);
+    let _asks = world
+        .ryectl("resume")
+        .arg(run)
+        .run()
+        .code(5)
+        .stderr_contains(&[
+            "`charge` of the child run `t-charges-",
+            "--uncertain charge=retry",
+        ]);
     let _ended = world
         .ryectl("resume --uncertain charge=done")
         .arg(run)
@@ -846,7 +856,7 @@ fn separately_resumed_child_run_is_not_repeated() {
         .arg(&run)
         .run()
         .code(5)
-        .tells(&["continues by itself"]);
+        .stderr_contains(&["continues by itself"]);
     assert!(world.record(&run).get("uncertain").is_none());
     world.write("go", "");
     world.write("ok", "");
@@ -892,7 +902,7 @@ nodes:
         let _over = world.settled(&run);
         world.write("go", "");
         let out = world.ryectl("resume").arg(&run).run().code(1);
-        let _told = out.tells(&["nothing of it is left to do"]);
+        let _told = out.stderr_contains(&["nothing of it is left to do"]);
         assert_eq!(lines(&world, "ran"), ["charged", "last"]);
     }
 }
@@ -929,7 +939,7 @@ fn node_retry_does_not_repeat_cut_off_charge_of_child_run() {
         .arg(run)
         .run()
         .code(5)
-        .tells(&["`charge`"]);
+        .stderr_contains(&["`charge`"]);
 }
 
 #[test]
@@ -948,10 +958,15 @@ fn charge_cut_off_below_hook_repeats_only_on_verdict() {
         let _over = world.settled(&run);
         world.write("go", "");
         world.write("ok", "");
-        let _asks = world.ryectl("resume").arg(&run).run().code(5).tells(&[
-            "`charge` of the child run `t-charges-",
-            "--uncertain charge=retry",
-        ]);
+        let _asks = world
+            .ryectl("resume")
+            .arg(&run)
+            .run()
+            .code(5)
+            .stderr_contains(&[
+                "`charge` of the child run `t-charges-",
+                "--uncertain charge=retry",
+            ]);
         assert_eq!(lines(&world, "ran"), ["charged"]);
         // The node fails as before, so the hook is called again.
         let again = "resume --uncertain charge=retry";

@@ -322,7 +322,7 @@ fn items_of_a_foreach_node_are_cached_one_by_one() {
         ("[9,1]", "(foreach, 2 cached)", true),
     ] {
         let run = world.ryectl("run t/each -i").arg(format!("list:={list}"));
-        let _run = run.ok().tells(&[told]);
+        let _run = run.ok().stderr_contains(&[told]);
         let steps = world.ryectl("steps @last --json").ok().json();
         assert_eq!(
             (&steps[0]["status"], &steps[0]["cache_hit"]),
@@ -343,7 +343,7 @@ fn object_of_a_run_that_was_changed_is_not_found_until_a_rebuild() {
     assert_eq!(get().code(0).json()["kind"], "state_snapshot");
     let text = world.read(&file_of(&run));
     world.write(&file_of(&run), text.replace("\"got\":1", "\"got\":2"));
-    let _refused = get().code(3).tells(&[&hash]);
+    let _refused = get().code(3).stderr_contains(&[&hash]);
     let rebuilt = world.shell(&[], "ryed rebuild --project .").output();
     let printed = String::from_utf8(rebuilt.unwrap().stdout).unwrap();
     assert!(printed.contains(" 1 replaced, 0 failed"), "{printed}");
@@ -362,7 +362,8 @@ fn shared_object_that_was_changed_is_refused() {
     let text = world.read(&file);
     world.write(&file, text.replace(":1}", ":6}"));
     let refused = world.ryectl("objects get").arg(hash).run().code(4);
-    let _told = refused.tells(&[hash, "was changed after it was written", "outside of Rye"]);
+    let _told =
+        refused.stderr_contains(&[hash, "was changed after it was written", "outside of Rye"]);
 }
 
 #[test]
@@ -403,6 +404,18 @@ fn the_objects_of_a_run_are_whole_after_kill_9() {
     drop(daemon);
 }
 
+/// Waits until the log of `run` has `text`. It is written after the run, as all files of the project are.
+fn log_has(world: &World, run: &str, text: &str) {
+    let log = world
+        .project()
+        .join(format!(".ai/state/threads/{run}/async.log"));
+    until(&format!("{text:?} in {}", log.display()), || {
+        fs::read_to_string(&log)
+            .is_ok_and(|log| log.contains(text))
+            .then_some(())
+    });
+}
+
 #[test]
 fn stderr_of_tools_is_kept_in_async_log() {
     let world = World::new();
@@ -418,10 +431,8 @@ fn stderr_of_tools_is_kept_in_async_log() {
     let record = world.settled(&parent);
     let child = record["output"].as_str().unwrap();
     let _record = world.settled(child);
-    let log = world.read(&format!(".ai/state/threads/{child}/async.log"));
-    assert!(log.contains("== step 1 a ==\noh dear\n"), "{log}");
-    let log = world.read(&format!(".ai/state/threads/{parent}/async.log"));
-    assert!(log.contains("== step 2 b ==\nand here\n"), "{log}");
+    log_has(&world, child, "== step 1 a ==\noh dear\n");
+    log_has(&world, &parent, "== step 2 b ==\nand here\n");
 
     world.python("t/prints", "print('to whom it may concern')");
     let _printed = world.ryectl("run t/prints").ok();
@@ -435,14 +446,13 @@ fn stderr_of_tools_is_kept_in_async_log() {
         .unwrap()
         .to_owned();
     let _record = world.settled(&child);
-    let log = world.read(&format!(".ai/state/threads/{child}/async.log"));
-    assert!(log.contains("oh dear\n"), "{log}");
+    log_has(&world, &child, "oh dear\n");
     let listed = world.ryectl("ps --all --json").ok().json();
     let of_tool = |run: &&Value| run["item_id"] == "tool:t/prints" || run["item_id"] == "t/prints";
     let run = listed.as_array().unwrap().iter().find(of_tool).unwrap()["run_id"].clone();
-    let log = world.read(&format!(
-        ".ai/state/threads/{}/async.log",
-        run.as_str().unwrap()
-    ));
-    assert_eq!(log, "== t/prints ==\nto whom it may concern\n");
+    log_has(
+        &world,
+        run.as_str().unwrap(),
+        "== t/prints ==\nto whom it may concern\n",
+    );
 }

@@ -56,9 +56,9 @@ fn findings(text: &str) -> (String, String) {
 fn every_graph_of_a_page_is_an_example_without_a_finding() {
     let mut graphs = 0;
     for block in blocks().into_iter().filter(is_graph) {
-        let name = block
-            .example()
-            .unwrap_or_else(|| panic!("{}: mark the graph: <!-- example: ID -->", block.place()));
+        let name = block.example().unwrap_or_else(|| {
+            panic!("{}: mark the graph: <!-- example: ID -->", block.location())
+        });
         let id = ItemId::new(name).unwrap();
         let category = format!("category: {}", id.category());
         let mut lines = block
@@ -68,10 +68,10 @@ fn every_graph_of_a_page_is_an_example_without_a_finding() {
         assert!(
             lines.any(|line| line.trim_end() == category),
             "{}: {category}",
-            block.place()
+            block.location()
         );
         let (_, found) = findings(&block.text);
-        assert_eq!(found, "", "{}", block.place());
+        assert_eq!(found, "", "{}", block.location());
         graphs += 1;
     }
     assert!(graphs >= 7, "{graphs}");
@@ -97,7 +97,7 @@ fn nodes_of_a_page_are_those_of_a_graph() {
         let around = AROUND.replace("START", first);
         let text = format!("{around}    {}\n", nodes.join("\n    "));
         let (errors, _) = findings(&text);
-        assert_eq!(errors, "", "{}\n{text}", block.place());
+        assert_eq!(errors, "", "{}\n{text}", block.location());
         checked += 1;
     }
     assert!(checked >= 3, "{checked}");
@@ -111,8 +111,8 @@ fn directives_of_pages_have_no_finding() {
             continue;
         };
         let (_, found) = directive::parse(&block.text, &ItemId::new(name).unwrap())
-            .unwrap_or_else(|findings| panic!("{}: {findings:#?}", block.place()));
-        assert_eq!(found, [], "{}", block.place());
+            .unwrap_or_else(|findings| panic!("{}: {findings:#?}", block.location()));
+        assert_eq!(found, [], "{}", block.location());
         directives += 1;
     }
     assert!(directives >= 2, "{directives}");
@@ -144,8 +144,8 @@ fn every_example_that_is_an_item_can_be_signed_and_may_be_used() {
             continue;
         };
         let file = place(&block, name);
-        let first = places.insert(file.clone(), block.place());
-        assert_eq!(first, None, "{} is {file} too", block.place());
+        let first = places.insert(file.clone(), block.location());
+        assert_eq!(first, None, "{} is {file} too", block.location());
         let path = world.write(&file, &block.text);
         if file.starts_with(".ai/") && !file.ends_with(".test.yaml") {
             let _signed = world.ryectl("sign").arg(&path).ok();
@@ -158,7 +158,7 @@ fn every_example_that_is_an_item_can_be_signed_and_may_be_used() {
                 .output()
                 .unwrap();
             let said = String::from_utf8_lossy(&compiled.stderr);
-            assert!(compiled.status.success(), "{}: {said}", block.place());
+            assert!(compiled.status.success(), "{}: {said}", block.location());
         }
     }
 }

@@ -79,7 +79,7 @@ fn another_user_does_not_reach_the_socket() {
     let _refused = call(&world.socket())
         .code(4)
         .prints_nothing()
-        .tells(&["another user"]);
+        .stderr_contains(&["another user"]);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn another_user_who_reaches_the_socket_is_refused_by_uid() {
         .run()
         .code(4)
         .prints_nothing()
-        .tells(&["uid 65534"]);
+        .stderr_contains(&["uid 65534"]);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_private_key_that_others_can_read_is_refused() {
         .ryectl("sign tool:t/value")
         .run()
         .code(4)
-        .tells(&["chmod 600"]);
+        .stderr_contains(&["chmod 600"]);
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn configuration_that_is_not_signed_or_was_changed_starts_nothing() {
     gate(&world);
     let refused = |told: &str| {
         let out = world.ryectl("run cfg/gate").run().code(4);
-        let _told = out.tells(&[told, HOOKS, "ryectl sign config:agent/hook_conditions"]);
+        let _told = out.stderr_contains(&[told, HOOKS, "ryectl sign config:agent/hook_conditions"]);
     };
     let path = world.write(HOOKS, config("hook_conditions", "builtin_hooks: null"));
     refused("is not signed");
@@ -46,7 +46,7 @@ fn configuration_that_is_not_signed_or_was_changed_starts_nothing() {
         .ryectl(tool)
         .run()
         .code(4)
-        .tells(&["was changed after"]);
+        .stderr_contains(&["was changed after"]);
     std::fs::remove_file(path).unwrap();
     let _run = world.ryectl("run cfg/gate").ok();
     let _run = world.ryectl(tool).ok();
@@ -67,10 +67,10 @@ fn configuration_of_the_user_counts_in_every_project() {
         .ryectl("run cfg/gate")
         .run()
         .code(4)
-        .tells(&["is not signed"]);
+        .stderr_contains(&["is not signed"]);
     let _signed = world.ryectl("sign").arg(&path).ok();
     let out = world.ryectl("run cfg/gate").run().code(2);
-    let _told = out.tells(&["retry.max_retries", "config:agent/resilience"]);
+    let _told = out.stderr_contains(&["retry.max_retries", "config:agent/resilience"]);
 }
 
 #[test]
@@ -96,8 +96,12 @@ fn invalid_configuration_names_entry_and_space() {
     ] {
         let path = world.write(&format!(".ai/config/agent/{name}.yaml"), config(name, body));
         let _signed = world.ryectl("sign").arg(&path).ok();
-        let out = world.ryectl("run cfg/gate").run().code(2).tells(&told);
-        let _told = out.tells(&[format!("config:agent/{name}").as_str()]);
+        let out = world
+            .ryectl("run cfg/gate")
+            .run()
+            .code(2)
+            .stderr_contains(&told);
+        let _told = out.stderr_contains(&[format!("config:agent/{name}").as_str()]);
         std::fs::remove_file(path).unwrap();
     }
     let runs = world.ryectl("ps --all --json").ok().json();

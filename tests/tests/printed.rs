@@ -27,8 +27,8 @@ fn a_failed_step_shows_its_exit_code_and_the_last_lines_of_both_streams() {
         .ryectl("run t/fails")
         .run()
         .code(1)
-        .tells(&parts)
-        .tells(&["node test: bash exited with code 3"]);
+        .stderr_contains(&parts)
+        .stderr_contains(&["node test: bash exited with code 3"]);
     let listed = world.ryectl("ps --all --json").ok().json();
     let run = listed[0]["run_id"].as_str().unwrap().to_owned();
     for verb in ["get", "steps"] {
@@ -66,7 +66,7 @@ nodes:
         .ryectl("run t/silent")
         .run()
         .code(1)
-        .tells(&[&format!("({why})"), &format!("node test: {why}")]);
+        .stderr_contains(&[&format!("({why})"), &format!("node test: {why}")]);
     for verb in ["get @last", "steps @last"] {
         let _shown = world.ryectl(verb).ok().prints(&[why]);
     }
@@ -118,7 +118,7 @@ fn the_number_of_tries_of_a_node_is_the_only_bound() {
         .ryectl("run t/twice")
         .run()
         .code(1)
-        .tells(&["retry 1 in", "(by `retry` of the node)"]);
+        .stderr_contains(&["retry 1 in", "(by `retry` of the node)"]);
     assert_eq!(world.read("ran"), "xxx");
     world.graph(
         "t/shipped",
@@ -128,7 +128,7 @@ fn the_number_of_tries_of_a_node_is_the_only_bound() {
         .ryectl("run t/shipped")
         .run()
         .code(1)
-        .tells(&["(by hook mine)"]);
+        .stderr_contains(&["(by hook mine)"]);
 }
 
 /// Returns the lines that `command` prints, until it ends or has printed `last`.
@@ -267,8 +267,8 @@ fn tool_output_streams_before_end_of_attempt() {
     let _rest = events.count();
     let _text = Outcome::of(text)
         .code(0)
-        .tells(&["step 1 a | two\n", "step 2 b | three\n"])
-        .does_not_tell("one");
+        .stderr_contains(&["step 1 a | two\n", "step 2 b | three\n"])
+        .stderr_lacks("one");
     for listener in [&mut first, &mut second] {
         assert!(listener.wait().unwrap().success());
     }

@@ -80,7 +80,7 @@ fn an_edited_tool_is_refused_until_it_is_signed_again() {
         .arg(&graph)
         .run()
         .code(4)
-        .tells(&[tool.file_name().unwrap().to_str().unwrap(), "ryectl sign"]);
+        .stderr_contains(&[tool.file_name().unwrap().to_str().unwrap(), "ryectl sign"]);
     let _signed = world.ryectl("sign").arg(&tool).ok();
     let _ran = world.ryectl("run").arg(&graph).ok();
 }
@@ -96,10 +96,13 @@ fn sign_shows_changes_since_former_signature() {
     );
     assert_ne!(wider, text);
     fs::write(&path, &wider).unwrap();
-    let signed = world.ryectl("sign tool:sample/hello").ok().tells(&[
-        "+1 -0 lines; changed: permissions",
-        "+  - rye.execute.tool.rye.file-system.*",
-    ]);
+    let signed = world
+        .ryectl("sign tool:sample/hello")
+        .ok()
+        .stderr_contains(&[
+            "+1 -0 lines; changed: permissions",
+            "+  - rye.execute.tool.rye.file-system.*",
+        ]);
     assert_eq!(
         signed.line(),
         format!("signed tool:sample/hello ({})", path.display())
@@ -125,7 +128,7 @@ fn sign_shows_changes_since_former_signature() {
     let _new = world
         .ryectl("sign tool:t/evil")
         .ok()
-        .tells(&["new: 8 lines"]);
+        .stderr_contains(&["new: 8 lines"]);
     fs::remove_dir_all(world.home().join(".ai/cache")).unwrap();
     let evil = world
         .read(".ai/tools/t/evil.yaml")
@@ -134,14 +137,16 @@ fn sign_shows_changes_since_former_signature() {
     let _unknown = world
         .ryectl("sign tool:t/evil")
         .ok()
-        .tells(&["is not kept here"]);
+        .stderr_contains(&["is not kept here"]);
     let evil = world
         .read(".ai/tools/t/evil.yaml")
         .replace("\u{202e}2", "\u{202e}3");
     world.write(".ai/tools/t/evil.yaml", evil);
     // The text of a file must not control the terminal.
     let shown = world.ryectl("sign tool:t/evil").ok();
-    let _shown = shown.tells(&["\\u{202e}3"]).does_not_tell("\u{202e}");
+    let _shown = shown
+        .stderr_contains(&["\\u{202e}3"])
+        .stderr_lacks("\u{202e}");
 }
 
 #[test]
@@ -156,7 +161,7 @@ fn a_refused_start_leaves_no_run() {
         .arg(sample_graph(&world))
         .run()
         .code(4)
-        .tells(&["ryectl sign"]);
+        .stderr_contains(&["ryectl sign"]);
     assert_eq!(
         world.ryectl("ps --all --json").ok().json(),
         Value::Array(Vec::new())

@@ -38,7 +38,7 @@ fn a_run_that_completed_with_errors_is_resumed_with_what_failed_alone() {
     let world = World::new();
     world.graph_with("etl/load", ALL, ETL);
     let first = world.ryectl("run etl/load").run().code(1);
-    let _told = first.tells(&["1 of 3 failed", "load[1] b.csv: bash exited with code 1"]);
+    let _told = first.stderr_contains(&["1 of 3 failed", "load[1] b.csv: bash exited with code 1"]);
     let first = world.ryectl("ps --all --json").ok().json();
     assert_eq!(first[0]["status"], "completed_with_errors");
     let old = first[0]["run_id"].as_str().unwrap();
@@ -75,7 +75,7 @@ fn completed_with_errors_of_changed_graph_is_not_resumed() {
     let run = run["run_id"].as_str().unwrap();
     world.graph_with("etl/load", ALL, &ETL.replace("\"c.csv\"", "\"d.csv\""));
     let refused = world.ryectl("resume").arg(run).run().code(5);
-    let _told = refused.tells(&["has been changed since", "start a new run"]);
+    let _told = refused.stderr_contains(&["has been changed since", "start a new run"]);
     assert_eq!(lines(&world, "loaded").len(), 3);
 }
 

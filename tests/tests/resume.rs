@@ -58,7 +58,7 @@ fn a_refused_resume_leaves_the_run_as_it_was() {
         let (world, old) = failed();
         world.graph_with("t/two", head, &config);
         for _ in 0..2 {
-            let _refused = resume(&world, &old).code(5).tells(&[&old, told]);
+            let _refused = resume(&world, &old).code(5).stderr_contains(&[&old, told]);
         }
         assert_eq!(runs(&world).len(), 1, "{what}");
         assert_eq!(world.record(&old)["continued_by"], Value::Null, "{what}");
@@ -95,7 +95,7 @@ fn a_run_whose_nodes_are_all_done_has_nothing_to_continue() {
         for _ in 0..2 {
             let _refused = resume(&world, &run)
                 .code(5)
-                .tells(&[&run, "nothing is left to do"]);
+                .stderr_contains(&[&run, "nothing is left to do"]);
         }
         assert_eq!(runs(&world).len(), count + 1);
     }
@@ -147,10 +147,12 @@ fn a_run_that_ended_before_its_first_node_begins_once_the_graph_is_fixed() {
     world.write("ok", "");
     // An error before the first step creates no run, unless a node waits for it.
     let refused = world.ryectl("run t/two -i who=Ada").run().code(5);
-    let _told = refused.tells(&["NEEDED"]);
+    let _told = refused.stderr_contains(&["NEEDED"]);
     assert_eq!(runs(&world), Vec::<Value>::new());
     let old = failed_child(&world, "t/two", "{who: Ada}");
-    let _still = resume(&world, &old).code(5).tells(&[&old, "NEEDED"]);
+    let _still = resume(&world, &old)
+        .code(5)
+        .stderr_contains(&[&old, "NEEDED"]);
     world.write(".env", "NEEDED=1\n");
     let out = resume(&world, &old).code(0);
     assert_eq!(out.json(), json!({"n": 2, "m": "Ada"}));
@@ -160,7 +162,9 @@ fn a_run_that_ended_before_its_first_node_begins_once_the_graph_is_fixed() {
     world.graph("t/typo", "start: a\nnodes:\n  a: {type: return, nxt: b}");
     let old = failed_child(&world, "t/typo", "{n: 1}");
     world.graph("t/typo", "start: a\nnodes:\n  a: {type: return}");
-    let _anew = resume(&world, &old).code(5).tells(&["start it anew"]);
+    let _anew = resume(&world, &old)
+        .code(5)
+        .stderr_contains(&["start it anew"]);
 }
 
 #[test]
@@ -177,7 +181,7 @@ fn a_new_limit_of_steps_is_above_the_steps_taken() {
     for (run, taken) in [(&ended, 2), (&suspended, 1)] {
         let raise = format!("resume --raise steps={taken}");
         let refused = world.ryectl(&raise).arg(run).run().code(5);
-        let _named = refused.tells(&[run, &format!("taken {taken} step")]);
+        let _named = refused.stderr_contains(&[run, &format!("taken {taken} step")]);
     }
     assert_eq!(runs(&world).len(), 2);
     world.write("ok", "");
@@ -197,7 +201,7 @@ fn a_run_that_failed_at_its_limit_is_continued_only_with_a_higher_one() {
     for _ in 0..2 {
         let _refused = resume(&world, &run)
             .code(5)
-            .tells(&["2 steps of 2", "--raise steps=N"]);
+            .stderr_contains(&["2 steps of 2", "--raise steps=N"]);
     }
     assert_eq!(runs(&world).len(), 1);
     let _done = world.ryectl("resume --raise steps=3").arg(&run).ok();
@@ -292,7 +296,7 @@ fn kill_while_it_waits(world: &World, daemon: &Daemon) {
     until("the daemon to compute for nobody", || {
         processes::send(daemon.pid(), Signal::SIGSTOP);
         until("the daemon to stand still", || {
-            processes::stands_still(daemon.pid()).then_some(())
+            processes::is_stopped(daemon.pid()).then_some(())
         });
         let acting = std::fs::read(world.state().join("acting")).unwrap();
         let waits = acting.iter().all(|byte| *byte == 0);
@@ -353,7 +357,7 @@ fn a_run_is_continued_with_its_graph_as_it_is_now_or_with_the_text_it_started_wi
     world.graph_with("t/edit", bash, &gate("new"));
     world.write("ok", "");
     let out = resume(&world, &run).code(0);
-    let _told = out.tells(&["t/edit", "has changed since"]);
+    let _told = out.stderr_contains(&["t/edit", "has changed since"]);
     assert_eq!(world.read("said"), "new\n");
 
     // A permission that the new file lacks does not apply.
@@ -367,7 +371,7 @@ fn a_run_is_continued_with_its_graph_as_it_is_now_or_with_the_text_it_started_wi
     );
     let _denied = resume(&world, &run)
         .code(1)
-        .tells(&["not covered by permissions of tool:t/edit"]);
+        .stderr_contains(&["not covered by permissions of tool:t/edit"]);
 
     // With the original text nothing has changed.
     std::fs::remove_file(world.project().join("ok")).unwrap();
@@ -376,7 +380,7 @@ fn a_run_is_continued_with_its_graph_as_it_is_now_or_with_the_text_it_started_wi
     world.graph_with("t/edit", bash, &gate("new"));
     world.write("ok", "");
     let same = world.ryectl("resume --same-text").arg(&run).run().code(0);
-    let _silent = same.does_not_tell("has changed");
+    let _silent = same.stderr_lacks("has changed");
     assert_eq!(world.read("said"), "old\nold\n");
 }
 
@@ -394,7 +398,7 @@ fn a_run_whose_inputs_do_not_fit_its_graph_any_more_is_not_continued() {
     assert_eq!(world.settled(&run)["status"], "error");
     world.graph_with("t/gate", &head("string"), GATE_THAT_FAILS);
     let refused = resume(&world, &run).code(5);
-    let _told = refused.tells(&["cannot be continued as things are", "n"]);
+    let _told = refused.stderr_contains(&["cannot be continued as things are", "n"]);
     assert_eq!(runs(&world).len(), 1);
     world.write("ok", "");
     let _done = world.ryectl("resume --same-text").arg(&run).run().code(0);
@@ -412,7 +416,7 @@ fn edited_graph_state_starts_as_declared_and_unset_keys_are_null() {
     world.graph("t/two", &edited);
     world.write("ok", "");
     let out = resume(&world, &run).code(0);
-    let out = out.tells(&[
+    let out = out.stderr_contains(&[
         "has changed since",
         "`state.greeting`: set as the graph declares",
     ]);
@@ -435,11 +439,13 @@ fn single_step_of_run_repeats_at_most_once_node_only_on_verdict() {
         let words = format!("graph step t/charge --node a --resume-from {run} {more}");
         world.ryectl(&words).run()
     };
-    let _refused = step("").code(5).tells(&["`a`", "--uncertain a=retry"]);
-    let _refused = step("--uncertain a=done").code(5).tells(&["`a`"]);
+    let _refused = step("")
+        .code(5)
+        .stderr_contains(&["`a`", "--uncertain a=retry"]);
+    let _refused = step("--uncertain a=done").code(5).stderr_contains(&["`a`"]);
     let _refused = step("--uncertain b=retry")
         .code(5)
-        .tells(&["`b` is not uncertain"]);
+        .stderr_contains(&["`b` is not uncertain"]);
     assert_eq!(charged(&world), 1);
     let _done = step("--uncertain a=retry").code(0);
     assert_eq!(charged(&world), 2);
@@ -479,7 +485,9 @@ fn failed_at_most_once_step_of_child_run_is_not_retried_by_parent() {
         let run = world.start_run("t/above");
         assert_eq!(world.settled(&run)["status"], "error", "{config}");
         assert_eq!(charged(&world), once, "{config}");
-        let _asks = resume(&world, &run).code(5).tells(&["--uncertain a=retry"]);
+        let _asks = resume(&world, &run)
+            .code(5)
+            .stderr_contains(&["--uncertain a=retry"]);
         assert_eq!(charged(&world), once, "{config}");
         let again = world.ryectl("resume --uncertain a=retry").arg(&run).run();
         let _failed = again.code(1);
@@ -507,7 +515,7 @@ fn failed_at_most_once_step_repeats_only_on_verdict() {
         assert_eq!(world.record(&run)["uncertain"], left, "{command}");
         let _asks = resume(&world, &run)
             .code(5)
-            .tells(&["`a`: at most once", "--uncertain a=retry"]);
+            .stderr_contains(&["`a`: at most once", "--uncertain a=retry"]);
         assert_eq!(charged(&world), 1, "{command}");
         let _again = world
             .ryectl("resume --uncertain a=retry")
@@ -531,8 +539,8 @@ fn only_uncertain_items_need_verdicts() {
     let before = world.read("ran");
     let _asks = resume(&world, &run)
         .code(5)
-        .tells(&["--uncertain 'a[1]=retry'"])
-        .does_not_tell("a[0]");
+        .stderr_contains(&["--uncertain 'a[1]=retry'"])
+        .stderr_lacks("a[0]");
     world.write("ok", "");
     let _done = world.ryectl("resume --uncertain a[1]=retry").arg(&run).ok();
     let again = world.read("ran");
@@ -558,9 +566,11 @@ fn suspension_after_at_most_once_step_names_resume_command() {
         .ryectl("run t/charge --json")
         .run()
         .code(75)
-        .tells(&["--uncertain a=retry"]);
+        .stderr_contains(&["--uncertain a=retry"]);
     let run = suspended.json()["run_id"].as_str().unwrap().to_owned();
-    let _asks = resume(&world, &run).code(5).tells(&["--uncertain a=retry"]);
+    let _asks = resume(&world, &run)
+        .code(5)
+        .stderr_contains(&["--uncertain a=retry"]);
     assert_eq!(world.record(&run)["status"], "suspended");
     assert_eq!(charged(&world), 1);
     world.write("ok", "");

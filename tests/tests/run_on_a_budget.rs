@@ -113,7 +113,7 @@ fn budget_hint_of_parent_names_command_that_resumes_both() {
     let _refused = raise
         .run()
         .code(5)
-        .tells(&[&format!("ryectl budget raise {run} --spend USD")]);
+        .stderr_contains(&[&format!("ryectl budget raise {run} --spend USD")]);
     // The hint of the thread has two commands, that of the graph one.
     let told = world.ryectl("attach").arg(thread).run().code(75);
     let hints = hinted(&told.stderr());
@@ -151,7 +151,7 @@ fn raise_of_exhausted_thread_resumes_its_graph() {
         .arg(&run)
         .run()
         .code(5)
-        .tells(&[&format!("ryectl budget raise {thread} --spend USD")]);
+        .stderr_contains(&[&format!("ryectl budget raise {thread} --spend USD")]);
     let told = world.ryectl("attach").arg(&run).run().code(75);
     let hints = hinted(&told.stderr());
     assert_eq!(

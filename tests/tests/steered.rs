@@ -27,14 +27,14 @@ const TOP: &str =
     "start: call\nnodes:\n  call: {action: {item_id: t/family}, next: out}\n  out: {type: return}";
 
 /// Lets a leaf run for long.
-const GO_ON: &str = "resume --detach --raise steps=1000";
+const RAISE_STEPS: &str = "resume --detach --raise steps=1000";
 
 /// Requests to a run.
 const VERBS: [&str; 6] = [
-    GO_ON,
+    RAISE_STEPS,
     "suspend",
     "resume --detach",
-    GO_ON,
+    RAISE_STEPS,
     "cancel",
     "kill --grace 0",
 ];
@@ -58,12 +58,12 @@ fn live(world: &World, top: &str) -> Vec<String> {
 }
 
 /// Resumes every suspended run, except those that resume by themselves.
-fn let_go_on(world: &World, runs: &[String]) {
+fn resume_suspended(world: &World, runs: &[String]) {
     for run in runs {
         let suspend = &world.record(run)["suspend"];
         if !suspend.is_null() && suspend["reason"] != "child" {
             // Another request may have been faster.
-            let _tried = world.ryectl(GO_ON).arg(run).run();
+            let _tried = world.ryectl(RAISE_STEPS).arg(run).run();
         }
     }
 }
@@ -96,7 +96,7 @@ fn concurrent_requests_leave_no_undriven_run() {
         world.write("stop", "");
         until("the whole family to end", || {
             let left = live(&world, &top);
-            let_go_on(&world, &left);
+            resume_suspended(&world, &left);
             left.is_empty().then_some(())
         });
         for asked in asked {

@@ -1,6 +1,6 @@
 //! Steering runs and viewing graphs: suspend, resume, single steps, validation, drawings, trees and chains.
 
-use rye_core::sight::shell_word;
+use rye_core::printable::shell_word;
 use rye_tests::{World, processes, until};
 use serde_json::{Value, json};
 
@@ -64,8 +64,8 @@ nodes:
     // There are two nodes, and more steps than that.
     let of = if before < 2 { "/2" } else { "" };
     let _told = out
-        .tells(&["done ⏹", &format!("step {}{of} tick ✓", before + 1)])
-        .does_not_tell(" step 1/2");
+        .stderr_contains(&["done ⏹", &format!("step {}{of} tick ✓", before + 1)])
+        .stderr_lacks(" step 1/2");
     let _over = world.ryectl("suspend").arg(&run).run().code(5);
 }
 
@@ -78,7 +78,7 @@ fn a_failed_run_is_continued_by_one_new_run_that_repeats_nothing() {
     let new = result["run_id"].as_str().unwrap().to_owned();
     assert_ne!(new, old);
     assert_eq!(result["output"], json!({"n": 2, "m": "Ada"}));
-    let _told = out.tells(&[&format!("{old} has ended; {new} continues it")]);
+    let _told = out.stderr_contains(&[&format!("{old} has ended; {new} continues it")]);
     assert_eq!(world.read("ran"), "one\ntwo\ntwo\n");
     assert_eq!(world.record(&old)["continued_by"], new.as_str());
     assert_eq!(world.record(&new)["continuation_of"], old.as_str());
@@ -116,7 +116,7 @@ fn run_takes_up_an_old_run_only_of_the_same_graph_and_with_its_inputs() {
     let (world, old) = failed();
     world.graph("t/other", "start: a\nnodes:\n  a: {type: return}");
     let other = world.ryectl("run t/other --resume").arg(&old).run().code(5);
-    let _told = other.tells(&["it runs `tool:t/two`"]);
+    let _told = other.stderr_contains(&["it runs `tool:t/two`"]);
     let inputs = world.ryectl("run t/two -i who=Bob --resume").arg(&old);
     let _usage = inputs.run().code(2);
     world.write("ok", "");
@@ -183,15 +183,18 @@ nodes:
         .arg(&run)
         .run()
         .code(5)
-        .tells(&["--uncertain 'charge=retry|done|fail'"]);
+        .stderr_contains(&["--uncertain 'charge=retry|done|fail'"]);
     let wrong = world.ryectl("resume --uncertain refund=done").arg(&run);
-    let _named = wrong.run().code(5).tells(&["`refund` is not uncertain"]);
+    let _named = wrong
+        .run()
+        .code(5)
+        .stderr_contains(&["`refund` is not uncertain"]);
     for words in [
         "resume --uncertain charge=retry --result 1",
         "resume --uncertain *=done --result 1",
     ] {
         let unfit = world.ryectl(words).arg(&run).run().code(2);
-        let _told = unfit.tells(&["exactly one answer"]);
+        let _told = unfit.stderr_contains(&["exactly one answer"]);
     }
     let out = world
         .ryectl("resume --json --uncertain charge=done --reason looked --result")
@@ -256,7 +259,7 @@ nodes:
         .arg(&run)
         .run()
         .code(5)
-        .tells(&["charge", "--uncertain charge=retry"]);
+        .stderr_contains(&["charge", "--uncertain charge=retry"]);
     let _ended = world
         .ryectl("resume --uncertain charge=done")
         .arg(&run)
@@ -310,7 +313,7 @@ fn step_cut_off_by_graph_timeout_repeats_only_on_verdict() {
                 .arg(run)
                 .run()
                 .code(5)
-                .tells(&[&format!(
+                .stderr_contains(&[&format!(
                     "--uncertain {}",
                     shell_word(&format!("{open}=retry"))
                 )]);
@@ -338,14 +341,18 @@ fn failure_that_suspended_run_is_shown() {
              nodes:\n  a: {{action: {{item_id: rye/bash, params: {{command: '[ -e ok ] || {{ echo no card >&2; exit 3; }}'}}}}}}"
         );
         world.graph("t/asks", &config);
-        let out = world.ryectl("run --json t/asks").run().code(75).tells(&[
-            &format!("suspended: {reason}"),
-            "in node a",
-            "it failed: node a: ",
-            "no card",
-            way,
-        ]);
-        let out = out.does_not_tell("--raise").json();
+        let out = world
+            .ryectl("run --json t/asks")
+            .run()
+            .code(75)
+            .stderr_contains(&[
+                &format!("suspended: {reason}"),
+                "in node a",
+                "it failed: node a: ",
+                "no card",
+                way,
+            ]);
+        let out = out.stderr_lacks("--raise").json();
         assert_eq!(out["error"]["node"], "a");
         let run = out["run_id"].as_str().unwrap();
         let record = world.record(run);
@@ -370,8 +377,8 @@ fn failure_that_suspended_run_is_shown() {
             .ryectl("resume")
             .arg(run)
             .ok()
-            .tells(&["a retry 1"])
-            .does_not_tell("()");
+            .stderr_contains(&["a retry 1"])
+            .stderr_lacks("()");
     }
 }
 
@@ -400,7 +407,7 @@ fn stopped_run_names_caller_and_node() {
             .ryectl("resume")
             .arg(&run)
             .ok()
-            .tells(&["continues it"]);
+            .stderr_contains(&["continues it"]);
     }
 }
 
@@ -462,7 +469,7 @@ fn a_single_step_that_cannot_be_taken_is_refused_and_makes_no_run() {
         let out = world.ryectl("graph step t/two --json --node");
         out.words(arguments).run().code(2)
     };
-    let out = refused("twoo").tells(&["did you mean `two`?", "its nodes are"]);
+    let out = refused("twoo").stderr_contains(&["did you mean `two`?", "its nodes are"]);
     assert_eq!(out.json()["error"]["reason"], "target_node_not_found");
     let out = refused(r#"two --state {"inputs":{}}"#);
     assert_eq!(out.json()["error"]["reason"], "invalid_inject_state");
@@ -482,7 +489,7 @@ fn a_single_step_that_cannot_be_taken_is_refused_and_makes_no_run() {
     );
     let out = world.ryectl("graph step t/edge --node a").run().code(1);
     let out = out.prints(&["status  error"]);
-    let _why = out.tells(&["code 3"]);
+    let _why = out.stderr_contains(&["code 3"]);
     let _tool = world.ryectl("graph step rye/bash --node x").run().code(2);
     let _gone = world.ryectl("graph step t/none --node x").run().code(3);
 }
@@ -513,7 +520,10 @@ fn validation_names_file_line_and_node_and_starts_nothing() {
     let _gone = world.ryectl("graph validate t/gone").run().code(3);
     for verb in ["validate", "show"] {
         let tool = world.ryectl("graph").arg(verb).arg("rye/bash");
-        let _told = tool.run().code(2).tells(&["`tool:rye/bash` is no graph"]);
+        let _told = tool
+            .run()
+            .code(2)
+            .stderr_contains(&["`tool:rye/bash` is no graph"]);
     }
     assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
 }
@@ -571,8 +581,8 @@ fn a_graph_is_checked_before_it_is_signed() {
     let _refused = world.ryectl("run t/two").run().code(4);
     let shown = world.ryectl("graph show t/two").run().code(4);
     let _told = shown
-        .tells(&["`tool:t/two` cannot be shown", "ryectl sign"])
-        .does_not_tell("failed to start");
+        .stderr_contains(&["`tool:t/two` cannot be shown", "ryectl sign"])
+        .stderr_lacks("failed to start");
     assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
 }
 
@@ -677,11 +687,11 @@ fn signed_graph_that_cannot_start_has_findings() {
     let _signed = world.ryectl("sign tool:t/new").ok();
     let out = world.ryectl("run t/new").run().code(2);
     let _told = out
-        .tells(&[
+        .stderr_contains(&[
             "`tool_type`, line 2 must be `graph`",
             "write `tool_type: graph`",
         ])
-        .does_not_tell("permissions");
+        .stderr_lacks("permissions");
 }
 
 #[test]
@@ -695,7 +705,7 @@ fn cache_result_on_graph_call_warns_of_no_effect() {
     let report = world.ryectl("graph validate t/above --json").ok().json();
     assert_eq!(warnings(&report), ["no_effect"], "{report}");
     assert_eq!(report["warnings"][0]["node"], "a");
-    let _told = world.ryectl("run t/above").ok().tells(&[
+    let _told = world.ryectl("run t/above").ok().stderr_contains(&[
         "warning:",
         "`cache_result` has no effect on a node that calls a graph",
     ]);
@@ -782,7 +792,7 @@ fn validation_reports_permission_gaps_of_nested_graphs() {
         .code(1);
     let _told = strict
         .prints(&["`t/middle` does"])
-        .tells(&["inner.yaml: ok"]);
+        .stderr_contains(&["inner.yaml: ok"]);
     let several = world
         .ryectl("graph validate t/outer t/inner --json")
         .ok()
@@ -893,7 +903,7 @@ fn child_runs_are_shown_below_their_parent() {
         "{text}"
     );
     let limited = world.ryectl("run t/top --limit depth=1").run().code(1);
-    let _told = limited.prints_nothing().tells(&["too deep"]);
+    let _told = limited.prints_nothing().stderr_contains(&["too deep"]);
 }
 
 #[test]
@@ -937,14 +947,14 @@ fn control_parameters_of_execute_say_how_a_graph_runs() {
         let mut params = other;
         params["resume_run_id"] = json!(old);
         let refused = execute(params).run().code(2);
-        let _told = refused.tells(&["leave out others"]);
+        let _told = refused.stderr_contains(&["leave out others"]);
     }
     let resumed = execute(json!({"resume": true, "graph_run_id": old, "who": "Ada"}))
         .ok()
         .json();
     assert_eq!(resumed["data"]["output"]["m"], "Ada");
     let half = execute(json!({"graph_run_id": old})).run().code(2);
-    let _told = half.tells(&["`resume: true`"]);
+    let _told = half.stderr_contains(&["`resume: true`"]);
 }
 
 #[test]
@@ -961,7 +971,7 @@ fn execute_ends_as_the_run_of_its_graph_did() {
     assert_eq!(envelope["metadata"]["code"], "suspended", "{envelope}");
     assert_eq!(envelope["data"]["status"], "suspended", "{envelope}");
     let run = envelope["data"]["graph_run_id"].as_str().unwrap();
-    let _told = suspended.tells(&["suspended", "limit", "ryectl resume", run]);
+    let _told = suspended.stderr_contains(&["suspended", "limit", "ryectl resume", run]);
     world.graph(
         "t/suppressed",
         "start: a\non_error: continue\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: exit 1}}, next: b}\n  b: {type: return}",
@@ -1002,7 +1012,7 @@ fn control_words_are_no_inputs_of_a_run_unless_the_graph_declares_them() {
         ("depth:=1", "--limit depth=N"),
     ] {
         let refused = world.ryectl("run t/plain -i").arg(input).run().code(2);
-        let _fix = refused.tells(&["is no input of `tool:t/plain`", instead]);
+        let _fix = refused.stderr_contains(&["is no input of `tool:t/plain`", instead]);
     }
     let step = world.ryectl("graph step t/plain --node a -i capabilities:=[]");
     let _refused = step.run().code(2);

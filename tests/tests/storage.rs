@@ -159,14 +159,14 @@ fn flipped_bit_in_older_frame_stops_start_and_changes_nothing() {
         .ryectl("ps")
         .run()
         .code(69)
-        .tells(&["damaged at byte"]);
+        .stderr_contains(&["damaged at byte"]);
 
     fs::write(&segment, &healthy[..healthy.len() / 2]).unwrap();
     let _told = world
         .ryectl("ps")
         .run()
         .code(69)
-        .tells(&[segment.to_str().unwrap(), "was cut short"]);
+        .stderr_contains(&[segment.to_str().unwrap(), "was cut short"]);
 
     fs::write(&segment, &healthy).unwrap();
     assert_eq!(history(&world), before);

@@ -134,7 +134,7 @@ fn programs_and_build_servers_read_the_results() {
         "testsuites .ai/tools/t/add.test.yaml 2 1 ['adds', 'adds wrongly'] failure"
     );
     let unwritable = ryectl_test(&world, "--junit no/such/out.xml --filter all").run();
-    let _told = unwritable.code(5).tells(&["no/such/out.xml"]);
+    let _told = unwritable.code(5).stderr_contains(&["no/such/out.xml"]);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_project_of_a_case_has_the_variables_and_files_that_its_file_says() {
     let directory = kept.json()["cases"][0]["directory"].clone();
     let directory = Path::new(directory.as_str().unwrap());
     assert!(directory.join("data/a.txt").exists(), "{kept:?}");
-    let _told = kept.tells(&["the directories are kept in"]);
+    let _told = kept.stderr_contains(&["the directories are kept in"]);
     // An invalid signature is not replaced.
     let text = world
         .read(".ai/tools/t/inner.py")
@@ -240,7 +240,9 @@ fn interrupted_test_verb_ends_runs_and_removes_directories() {
         let child = ryectl_test(&world, "--jobs 1").spawn();
         until("the tool to run", || begun.exists().then_some(()));
         processes::send(i32::try_from(child.id()).unwrap(), signal);
-        let _out = Outcome::of(child).code(130).tells(&["interrupted"]);
+        let _out = Outcome::of(child)
+            .code(130)
+            .stderr_contains(&["interrupted"]);
         assert_nothing_is_left(&world);
         fs::remove_file(&begun).unwrap();
     }
@@ -288,7 +290,7 @@ fn invalid_test_file_runs_nothing_and_names_line_field_and_fix() {
     ] {
         world.write(bad, text);
         let out = ryectl_test(&world, "").run().code(2).prints_nothing();
-        let _told = out.tells(&[words]);
+        let _told = out.stderr_contains(&[words]);
     }
     world.write(bad, "tool: t/add\nmock: 1\n");
     let told = ryectl_test(&world, "--json").run().code(2).json();
@@ -301,7 +303,10 @@ fn untestable_targets_are_reported() {
     let world = world();
     let _daemon = world.start("");
     let told = |words: &str, code: i32, parts: &[&str]| {
-        let _out = ryectl_test(&world, words).run().code(code).tells(parts);
+        let _out = ryectl_test(&world, words)
+            .run()
+            .code(code)
+            .stderr_contains(parts);
     };
     told("", 3, &["there are no tests below", ".test.yaml"]);
     told("t/none", 3, &["there is no `t/none`"]);
@@ -356,7 +361,7 @@ fn untestable_targets_are_reported() {
     told("", 5, &["64 MiB", ".ai/tools/t/data.bin"]);
     let elsewhere = World::bare();
     let out = ryectl_test(&elsewhere, "").run().code(3);
-    let _told = out.tells(&["there is no project here"]);
+    let _told = out.stderr_contains(&["there is no project here"]);
 }
 
 #[test]

@@ -13,11 +13,11 @@ mod live;
 mod offered;
 mod reseeded;
 mod results;
-mod said;
 mod shown;
 mod story;
 mod tight;
 mod tree;
+mod user_messages;
 
 use nix::sys::signal::Signal;
 use rye_tests::binaries::clone_root;
@@ -244,7 +244,7 @@ fn unstartable_thread_is_refused_with_reason_and_no_run() {
     let unsigned = world.write(".ai/directives/t/bad.md", "no directive at all");
     let daemon = world.start("");
     let refused = |words: &str, code: i32, tells: &[&str]| {
-        let _out = world.ryectl(words).run().code(code).tells(tells);
+        let _out = world.ryectl(words).run().code(code).stderr_contains(tells);
     };
     refused("thread run t/nothing", 3, &["t/nothing"]);
     refused("thread run t/odd", 3, &["no-such-model"]);
@@ -263,7 +263,7 @@ fn unstartable_thread_is_refused_with_reason_and_no_run() {
         .ryectl("thread run t/ok")
         .run()
         .code(5)
-        .tells(&["ANTHROPIC_API_KEY"]);
+        .stderr_contains(&["ANTHROPIC_API_KEY"]);
     assert!(server.requests().is_empty());
 }
 

@@ -64,7 +64,7 @@ fn tool_that_reports_failure_fails() {
         .ryectl("execute tool t/fails --json")
         .run()
         .code(1)
-        .tells(&["no luck"]);
+        .stderr_contains(&["no luck"]);
     let envelope = out.json();
     assert_eq!(envelope["status"], "error");
     assert_eq!(envelope["data"]["kept"], 1);
@@ -82,7 +82,7 @@ fn a_structured_error_keeps_its_message() {
         .ryectl("execute tool t/fire")
         .run()
         .code(1)
-        .tells(&["the disk is on fire"]);
+        .stderr_contains(&["the disk is on fire"]);
 }
 
 /// Returns the error of `execute tool ID` for a tool that fails.
@@ -229,7 +229,7 @@ fn a_tool_that_hangs_is_ended_with_all_it_started() {
     let command = "sleep 1000 & (trap '' TERM; sleep 1000) & sleep 1000";
     let out = bash(&world, &json!({"command": command, "timeout": 0.3}))
         .code(1)
-        .tells(&["timed out"]);
+        .stderr_contains(&["timed out"]);
     assert_eq!(out.json()["status"], "error");
     assert_nothing_left(&world);
 }
@@ -264,7 +264,7 @@ fn an_exit_code_other_than_zero_is_a_failure_that_keeps_the_output() {
         &json!({"command": "echo out; echo the reason >&2; exit 3"}),
     )
     .code(1)
-    .tells(&["the reason"]);
+    .stderr_contains(&["the reason"]);
     let data = &out.json()["data"];
     assert_eq!(data["stdout"], "out\n");
     assert_eq!(data["exit_code"], 3);

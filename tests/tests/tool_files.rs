@@ -55,7 +55,7 @@ fn a_tool_imports_its_own_files_from_a_copy_and_each_of_them_is_verified() {
     .unwrap();
     let _refused = execute(&world, "t/multi/tool")
         .code(4)
-        .tells(&["json.py", "not signed"]);
+        .stderr_contains(&["json.py", "not signed"]);
     fs::remove_file(project.join(".ai/tools/t/multi/json.py")).unwrap();
     let helper = world.read(".ai/tools/t/multi/helper.py");
     world.write(
@@ -64,7 +64,7 @@ fn a_tool_imports_its_own_files_from_a_copy_and_each_of_them_is_verified() {
     );
     let _refused = execute(&world, "t/multi/tool")
         .code(4)
-        .tells(&["helper.py", "changed after"]);
+        .stderr_contains(&["helper.py", "changed after"]);
 }
 
 #[test]
@@ -140,9 +140,11 @@ fn node_runs_a_module_with_what_it_imports_from_the_copy() {
     let expected =
         json!({"word": "of the module", "params": {"n": 1}, "argv": ["--project-path", project]});
     assert_eq!(out["data"], expected);
-    let _refused = run(r#"{"n": "x"}"#).code(2).tells(&["`n`"]);
+    let _refused = run(r#"{"n": "x"}"#).code(2).stderr_contains(&["`n`"]);
     world.write(".ai/tools/t/js/unsigned.js", "1\n");
-    let _refused = run("{}").code(4).tells(&["unsigned.js", "not signed"]);
+    let _refused = run("{}")
+        .code(4)
+        .stderr_contains(&["unsigned.js", "not signed"]);
 }
 
 /// Writes a tool in `t/multi` that reads `words.json`, which cannot be signed.
@@ -165,11 +167,11 @@ fn unsigned_data_needs_lock_and_any_changed_byte_refuses_tool() {
     with_data(&world);
     let _refused = execute(&world, "t/multi/reader")
         .code(4)
-        .tells(&["words.json", "lock create t/multi/reader"])
-        .does_not_tell("sign it as");
+        .stderr_contains(&["words.json", "lock create t/multi/reader"])
+        .stderr_lacks("sign it as");
     let _covered = lock(&world, "create t/multi/reader")
         .code(0)
-        .tells(&["words.json", "nobody signed"]);
+        .stderr_contains(&["words.json", "nobody signed"]);
     let out = execute(&world, "t/multi/reader").code(0).json();
     assert_eq!(out["data"]["word"], "of the data");
     let listed = lock(&world, "ls --json").code(0).json();
@@ -183,7 +185,7 @@ fn unsigned_data_needs_lock_and_any_changed_byte_refuses_tool() {
     // A file with another name does not prevent the check of the rest.
     let stray = "a:b@1.0.0.lock.json";
     world.write(&format!(".ai/lockfiles/{stray}"), "{}");
-    let told = lock(&world, "verify").code(1).tells(&[stray]);
+    let told = lock(&world, "verify").code(1).stderr_contains(&[stray]);
     assert!(told.stdout().contains("as locked  t/multi/reader"));
     fs::remove_file(world.project().join(".ai/lockfiles").join(stray)).unwrap();
     let words = ".ai/tools/t/multi/words.json";
@@ -194,8 +196,12 @@ fn unsigned_data_needs_lock_and_any_changed_byte_refuses_tool() {
         path,
         "lock create t/multi/reader",
     ];
-    let _refused = execute(&world, "t/multi/reader").code(4).tells(&told);
-    let _refused = lock(&world, "verify t/multi/reader").code(1).tells(&told);
+    let _refused = execute(&world, "t/multi/reader")
+        .code(4)
+        .stderr_contains(&told);
+    let _refused = lock(&world, "verify t/multi/reader")
+        .code(1)
+        .stderr_contains(&told);
     world.write(words, before);
     let _same = execute(&world, "t/multi/reader").code(0);
 }
@@ -213,17 +219,17 @@ fn any_change_after_lock_refuses_tool() {
     );
     let _refused = execute(&world, "t/multi/reader")
         .code(4)
-        .tells(&["verified_deps.files.helper.py"]);
+        .stderr_contains(&["verified_deps.files.helper.py"]);
     world.tool("t/multi/helper.py", &helper);
     world.write(".ai/tools/t/multi/more.json", "{}");
     let _refused = execute(&world, "t/multi/reader")
         .code(4)
-        .tells(&["more.json", "no lock covers it"]);
+        .stderr_contains(&["more.json", "no lock covers it"]);
     fs::remove_file(world.project().join(".ai/tools/t/multi/more.json")).unwrap();
     fs::remove_file(world.project().join(".ai/tools/t/multi/__init__.py")).unwrap();
     let _refused = execute(&world, "t/multi/reader")
         .code(4)
-        .tells(&["verified_deps", "lock create"]);
+        .stderr_contains(&["verified_deps", "lock create"]);
 }
 
 #[test]
@@ -254,13 +260,13 @@ fn unsigned_lock_is_ignored_and_foreign_lock_refuses_tool() {
     );
     let _refused = execute(&world, "t/multi/reader")
         .code(4)
-        .tells(&["reader@1.0.0.lock.json", "changed after"]);
+        .stderr_contains(&["reader@1.0.0.lock.json", "changed after"]);
     let mut unsigned: serde_json::Value = serde_json::from_str(&signed).unwrap();
     unsigned.as_object_mut().unwrap().remove("_signature");
     world.write(path, unsigned.to_string());
     let _refused = execute(&world, "t/multi/reader")
         .code(4)
-        .tells(&["words.json", "no lock covers it"]);
+        .stderr_contains(&["words.json", "no lock covers it"]);
     let standing = lock(&world, "verify --json").code(1).json();
     assert_eq!(standing[0]["standing"], "not signed");
     fs::remove_file(world.project().join(".ai/tools/t/multi/words.json")).unwrap();
@@ -304,7 +310,9 @@ fn invalid_anchor_error_names_line() {
         world.tool(&format!("t/{name}.yaml"), &text);
         let id = format!("t/{name}");
         let file = format!("{name}.yaml");
-        let _refused = execute(&world, &id).code(2).tells(&[&file, "line 6", told]);
+        let _refused = execute(&world, &id)
+            .code(2)
+            .stderr_contains(&[&file, "line 6", told]);
     }
 }
 
@@ -531,7 +539,7 @@ fn a_runtime_puts_directories_of_the_copy_and_its_own_library_where_its_tools_fi
     );
     let _refused = execute(&world, "t/deep/tool")
         .code(4)
-        .tells(&["common.sh", "changed after"]);
+        .stderr_contains(&["common.sh", "changed after"]);
 }
 
 #[test]

@@ -22,11 +22,11 @@ fn an_unsigned_tool_is_refused_by_name() {
         .filter(|line| !line.contains("rye:signed:"))
         .fold(String::new(), |all, line| all + line + "\n");
     world.write(".ai/tools/t/value.py", unsigned);
-    let _refused = world.ryectl("execute tool t/value").run().code(4).tells(&[
-        "t/value.py",
-        "not signed",
-        "ryectl sign",
-    ]);
+    let _refused = world
+        .ryectl("execute tool t/value")
+        .run()
+        .code(4)
+        .stderr_contains(&["t/value.py", "not signed", "ryectl sign"]);
     assert_eq!(verdict(&world, "tool:t/value"), "unsigned");
 }
 
@@ -45,7 +45,7 @@ fn a_modified_tool_is_refused_whatever_byte_was_changed() {
             .ryectl("execute tool t/value")
             .run()
             .code(4)
-            .tells(&["t/value.py", "ryectl sign"]);
+            .stderr_contains(&["t/value.py", "ryectl sign"]);
         assert_eq!(verdict(&world, "tool:t/value"), "modified", "{from}");
     }
     world.write(".ai/tools/t/value.py", &signed);
@@ -67,7 +67,7 @@ fn a_tool_signed_by_a_stranger_is_refused_until_the_key_is_trusted() {
         .ryectl("execute tool t/value")
         .run()
         .code(4)
-        .tells(&["t/value.py", "ryectl key trust"]);
+        .stderr_contains(&["t/value.py", "ryectl key trust"]);
     assert_eq!(verdict(&world, "tool:t/value"), "untrusted");
 
     let begin = key
@@ -123,7 +123,7 @@ fn a_signed_file_copied_to_another_id_is_refused() {
             .arg(id)
             .run()
             .code(4)
-            .tells(&[file, "move the file"]);
+            .stderr_contains(&[file, "move the file"]);
     }
 }
 
@@ -152,7 +152,7 @@ fn link_within_space_cannot_rename_signed_item() {
         }
         let (id, _) = to.split_once('.').unwrap();
         let refused = world.ryectl("execute tool").arg(format!("t/{id}")).run();
-        let refused = refused.code(4).tells(&[id]).does_not_tell("real'");
+        let refused = refused.code(4).stderr_contains(&[id]).stderr_lacks("real'");
         assert_eq!(refused.stdout(), "", "{link} link to {from}");
     }
     // A folder under another name does not run either.
@@ -175,7 +175,7 @@ fn item_linked_out_of_its_space_is_refused() {
         .ryectl("execute tool t/value")
         .run()
         .code(4)
-        .tells(&["symbolic link"]);
+        .stderr_contains(&["symbolic link"]);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn project_cannot_replace_parts_of_shipped_runtime() {
         .ryectl("execute tool t/value")
         .run()
         .code(4)
-        .tells(&["function.yaml"]);
+        .stderr_contains(&["function.yaml"]);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn signing_with_untrusted_key_warns() {
     let key = world.ryectl("key show --json").ok().json();
     let fingerprint = key["fingerprint"].as_str().unwrap();
     let _taken_out = world.ryectl("key untrust").arg(fingerprint).ok();
-    let _signed = world.ryectl("sign tool:t/value").ok().tells(&[
+    let _signed = world.ryectl("sign tool:t/value").ok().stderr_contains(&[
         "warning:",
         "is not trusted",
         "ryectl key trust",
@@ -318,10 +318,14 @@ fn a_state_directory_or_a_key_of_somebody_else_is_refused() {
     for path in ["", "keys", "keys/private_key.pem"] {
         let path = world.state().join(path);
         nix::unistd::chown(&path, stranger, None).unwrap();
-        let _refused = world.ryectl("daemon start").run().code(69).tells(&[
-            "belongs to uid 54321",
-            path.to_str().unwrap().trim_end_matches('/'),
-        ]);
+        let _refused = world
+            .ryectl("daemon start")
+            .run()
+            .code(69)
+            .stderr_contains(&[
+                "belongs to uid 54321",
+                path.to_str().unwrap().trim_end_matches('/'),
+            ]);
         nix::unistd::chown(&path, me, None).unwrap();
     }
     let _mine = world.ryectl("daemon start").ok();
@@ -403,7 +407,7 @@ fn original_signatures_count_for_covered_parts() {
         assert_eq!(verdict(&world, item), "partial", "{item}");
     }
     let refused = world.ryectl("execute tool demo/tool").run();
-    let refused = refused.code(4).tells(&["demo/tool.py"]).stderr();
+    let refused = refused.code(4).stderr_contains(&["demo/tool.py"]).stderr();
 
     // A user who trusts the key that far runs the command in the refusal.
     let mut quoted = refused.split('`');
@@ -432,7 +436,7 @@ fn original_signatures_count_for_covered_parts() {
     fs::write(&entry, text.replace("attestation = \"\"\n", "")).unwrap();
     let edited = world.ryectl("execute tool demo/tool").run();
     let command = format!("ryectl key trust {}", entry.display());
-    let _refused = edited.code(4).tells(&["changed after", &command]);
+    let _refused = edited.code(4).stderr_contains(&["changed after", &command]);
     let _accepted = world.ryectl("key trust").arg(&entry).ok();
     assert_eq!(accepts(), Some(true.into()));
     let out = world.ryectl("execute tool demo/tool --json").ok().json();
@@ -444,7 +448,7 @@ fn original_signatures_count_for_covered_parts() {
         .ryectl("execute tool end")
         .run()
         .code(2)
-        .tells(&["end.ts", "executor_id"]);
+        .stderr_contains(&["end.ts", "executor_id"]);
     // Knowledge is read, and never executed.
     let _refused = world
         .ryectl("execute knowledge demo/hello")

@@ -44,7 +44,7 @@ enum Need {
 
 impl Need {
     /// Returns what is missing, in words.
-    fn lacking(&self, world: &World) -> Option<String> {
+    fn missing(&self, world: &World) -> Option<String> {
         match self {
             Self::Program(name) => {
                 let found = world.shell(&[], &format!("command -v {name}")).output();
@@ -188,7 +188,7 @@ fn documented_tool_projects_work_as_shown() {
         let shows = project.steps.iter().any(|step| step.printed.is_some());
         assert!(shows, "{name} shows no result");
         let world = World::new();
-        let lacking = needs.iter().find_map(|need| need.lacking(&world));
+        let lacking = needs.iter().find_map(|need| need.missing(&world));
         match lacking {
             Some(lacking) => skipped(&format!("{name} is not tried: {lacking}")),
             None => follow(name, project, &world),

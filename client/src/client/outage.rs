@@ -12,7 +12,7 @@ use super::PATIENCE;
 use crate::error::Error;
 
 /// Length of an outage after which the user is notified. A restart takes less.
-const TOLD_AFTER: Duration = Duration::from_secs(1);
+const NOTIFY_AFTER: Duration = Duration::from_secs(1);
 
 /// Time that a parent or a service manager has to restart a daemon that died.
 const REVIVED_AFTER: Duration = Duration::from_secs(3);
@@ -26,7 +26,7 @@ impl OutageNotifier {
         Self(Some(Arc::new(tell)))
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         if let Some(tell) = &self.0 {
             tell();
         }
@@ -64,8 +64,8 @@ impl fmt::Debug for OutageNotifier {
 pub(crate) struct Outage {
     since: Option<Instant>,
     pause: Duration,
-    told: Notified,
-    teller: OutageNotifier,
+    notified: Notified,
+    notifier: OutageNotifier,
     reviver: Reviver,
     /// True if the reviver started a daemon in this outage.
     revived: bool,
@@ -90,8 +90,8 @@ impl Outage {
         Self {
             since: None,
             pause: Self::FIRST_PAUSE,
-            told: Notified::NotYet,
-            teller,
+            notified: Notified::NotYet,
+            notifier: teller,
             reviver,
             revived: false,
             revive_after: REVIVED_AFTER,
@@ -103,7 +103,7 @@ impl Outage {
     pub(crate) fn over(&mut self) {
         self.since = None;
         self.pause = Self::FIRST_PAUSE;
-        self.told = Notified::NotYet;
+        self.notified = Notified::NotYet;
         self.revived = false;
         self.revive_after = REVIVED_AFTER;
         self.refused = None;
@@ -124,9 +124,10 @@ impl Outage {
             return Err(self.refused.take().map_or(error, |refused| *refused));
         }
         // A daemon that refuses a call answers, and is not away.
-        if self.told == Notified::NotYet && since.elapsed() >= TOLD_AFTER && error.is_outage() {
-            self.told = Notified::Already;
-            self.teller.tell();
+        if self.notified == Notified::NotYet && since.elapsed() >= NOTIFY_AFTER && error.is_outage()
+        {
+            self.notified = Notified::Already;
+            self.notifier.notify();
         }
         let died = matches!(error, Error::Lost { died: true, .. });
         if died
@@ -169,7 +170,7 @@ mod tests {
             Box::pin(async move { if first { Err(refused()) } else { Ok(()) } })
         });
         let mut outage = Outage {
-            told: Notified::Already,
+            notified: Notified::Already,
             revive_after: Duration::ZERO,
             ..Outage::new(OutageNotifier::default(), reviver)
         };

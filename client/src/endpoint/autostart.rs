@@ -109,7 +109,7 @@ async fn ready(endpoint: &Endpoint, deadline: Instant) -> Result<Option<Client>,
     reason = "the client starts one process, the daemon, and does so here"
 )]
 fn spawn(socket: &Path, state_dir: &Path, log: &Path) -> Result<Child, Error> {
-    let program = beside_us().map_err(|source| Error::CannotStart {
+    let program = sibling_ryed().map_err(|source| Error::CannotStart {
         what: "find the directory of",
         path: PathBuf::from("ryectl"),
         source,
@@ -173,7 +173,7 @@ fn detach() -> io::Result<()> {
     Ok(())
 }
 
-fn beside_us() -> io::Result<PathBuf> {
+fn sibling_ryed() -> io::Result<PathBuf> {
     let mut path = std::env::current_exe()?;
     path.set_file_name("ryed");
     Ok(path)
@@ -195,11 +195,11 @@ fn last_line(log: &Path) -> io::Result<String> {
     file.read_to_end(&mut tail)?;
     let tail = String::from_utf8_lossy(&tail);
     let line = tail.lines().rev().find(|line| !line.trim().is_empty());
-    Ok(said(line.unwrap_or_default().trim()))
+    Ok(text_of_log_line(line.unwrap_or_default().trim()))
 }
 
 /// Returns the text of a log line for people: message and error of a JSON entry, else the line itself.
-fn said(line: &str) -> String {
+fn text_of_log_line(line: &str) -> String {
     let entry: Option<serde_json::Value> = serde_json::from_str(line).ok();
     let text = |key: &str| entry.as_ref()?.get(key)?.as_str();
     match (text("message"), text("error")) {

@@ -17,7 +17,7 @@ use super::{Style, elapsed, items_so_far, one_line};
 /// Longest error in a line, in characters. The result has the whole text.
 const MAX_ERROR_CHARS: usize = 160;
 /// Longest message in a line, in characters.
-const MAX_TOLD_CHARS: usize = 160;
+const MAX_MESSAGE_CHARS: usize = 160;
 /// Time in milliseconds after which a step shows a clock.
 const CLOCK: u64 = 1000;
 
@@ -25,7 +25,7 @@ const CLOCK: u64 = 1000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Line {
     /// Progress of the present step, shown until the next line replaces it.
-    InHand(String),
+    Current(String),
     /// A line that stays.
     Done(String),
     /// More of a text.
@@ -62,10 +62,12 @@ impl Lines {
     /// Renders `news`, which `view` has already applied. Returns `None` if there is nothing to show.
     pub(crate) fn line(&self, view: &View, news: &ViewUpdate, now: Timestamp) -> Option<Line> {
         Some(Line::Done(match news {
-            ViewUpdate::Hand | ViewUpdate::Child(_) => return self.in_hand(view, now),
+            ViewUpdate::CurrentChanged | ViewUpdate::Child(_) => {
+                return self.current_line(view, now);
+            }
             ViewUpdate::More(text) => return Some(Line::More(text.clone())),
             ViewUpdate::Rest(text) => return Some(Line::Rest(text.clone())),
-            ViewUpdate::Said(text) => text.clone(),
+            ViewUpdate::ModelMessage(text) => text.clone(),
             ViewUpdate::Step(step) => self.step(view, step),
             ViewUpdate::Retry {
                 step,
@@ -96,12 +98,12 @@ impl Lines {
                     node.unwrap_or_default()
                 )
             }
-            ViewUpdate::TakenBack { turn } => format!(
+            ViewUpdate::Retracted { turn } => format!(
                 "{} the answer broke off; what was shown of it does not count",
                 self.turn(view, *turn)
             ),
-            ViewUpdate::Told { turn, text } => {
-                let text = one_line(text, MAX_TOLD_CHARS);
+            ViewUpdate::UserMessage { turn, text } => {
+                let text = one_line(text, MAX_MESSAGE_CHARS);
                 format!("{} is told: {text}", self.turn(view, *turn))
             }
             ViewUpdate::Call {
@@ -142,8 +144,8 @@ impl Lines {
     }
 
     /// Renders the present step with the progress of its items, and with a clock if it takes longer than [`CLOCK`].
-    pub(crate) fn in_hand(&self, view: &View, now: Timestamp) -> Option<Line> {
-        let hand = view.hand.as_ref()?;
+    pub(crate) fn current_line(&self, view: &View, now: Timestamp) -> Option<Line> {
+        let hand = view.current.as_ref()?;
         let head = match self.kind {
             RunKind::Thread => {
                 let head = self.turn(view, hand.number);
@@ -155,7 +157,7 @@ impl Lines {
         let waits = if hand.waits { " waits" } else { "" };
         let items = hand.items.filter(|items| items.ended > 0);
         let items = items.map_or_else(String::new, |items| format!(" {}", items_so_far(items)));
-        Some(Line::InHand(format!(
+        Some(Line::Current(format!(
             "{head}{waits} ...{}{items}",
             clock(hand, now)
         )))
@@ -376,7 +378,7 @@ mod tests {
     #[test]
     fn progress_line_has_clock_after_one_second_and_item_count() {
         let mut view = View::new("g", 3);
-        view.hand = Some(CurrentStep {
+        view.current = Some(CurrentStep {
             number: 1,
             name: "n".to_owned(),
             since: Some(Timestamp::from_ms(1_000)),
@@ -385,13 +387,13 @@ mod tests {
             cached: 0,
         });
         let lines = Lines::new(RunKind::Graph, Style::Plain);
-        let shown = |view: &View, ms: i64| match lines.in_hand(view, Timestamp::from_ms(ms)) {
-            Some(Line::InHand(text)) => text,
+        let shown = |view: &View, ms: i64| match lines.current_line(view, Timestamp::from_ms(ms)) {
+            Some(Line::Current(text)) => text,
             other => panic!("{other:?}"),
         };
         assert_eq!(shown(&view, 1_900), "[graph:g] step 1/3 n ...");
         assert_eq!(shown(&view, 5_100), "[graph:g] step 1/3 n ... 4.1s");
-        view.hand.as_mut().unwrap().items = Some(ItemCount {
+        view.current.as_mut().unwrap().items = Some(ItemCount {
             total: 300,
             ended: 57,
             failed: 2,
@@ -447,7 +449,7 @@ mod tests {
             error: "over\nloaded".to_owned(),
             pause_ms,
         };
-        let told = ViewUpdate::Told {
+        let told = ViewUpdate::UserMessage {
             turn: 3,
             text: "Be\nquick.".to_owned(),
         };

@@ -1,11 +1,11 @@
 //! The only way from text to a screen.
 //!
 //! Texts come from tools, graphs and callers. Characters that control a terminal instead of being visible are escaped
-//! ([`sight`]), so that no text moves the cursor, hides a line or imitates another text.
+//! ([`printable`]), so that no text moves the cursor, hides a line or imitates another text.
 
 use std::fmt::Write as _;
 
-use rye_core::sight;
+use rye_core::printable;
 
 use super::Style;
 
@@ -21,7 +21,7 @@ pub(super) const END: char = '\u{fdd3}';
 /// Escapes `text` for a screen. Line feeds and tabs stay, colours become terminal sequences if `style` allows them, and
 /// other invisible characters are escaped.
 pub(crate) fn shown(text: &str, style: Style) -> String {
-    sight::shown(text, &['\n', '\t'], |unseen, out| match (unseen, style) {
+    printable::replace_invisible(text, &['\n', '\t'], |unseen, out| match (unseen, style) {
         (GREEN, Style::Colour) => out.push_str("\u{1b}[32m"),
         (RED, Style::Colour) => out.push_str("\u{1b}[31m"),
         (YELLOW, Style::Colour) => out.push_str("\u{1b}[33m"),
@@ -32,7 +32,7 @@ pub(crate) fn shown(text: &str, style: Style) -> String {
 
 /// Escapes `text` for a part of a line: line feeds and tabs are escaped too.
 pub(crate) fn in_line(text: &str) -> String {
-    sight::escaped(text, &[])
+    printable::escape_invisible(text, &[])
 }
 
 /// Escapes a JSON document for a screen, as JSON escapes, so that it stays the same document. Values may be coloured.
@@ -88,7 +88,7 @@ fn end_of_text(json: &str) -> usize {
 }
 
 fn escaped(document: &str) -> String {
-    sight::shown(document, &['\n'], |unseen, out| {
+    printable::replace_invisible(document, &['\n'], |unseen, out| {
         let mut units = [0; 2];
         for unit in unseen.encode_utf16(&mut units) {
             write!(out, "\\u{unit:04x}").expect("writing to a String cannot fail");
@@ -126,7 +126,8 @@ mod tests {
         let value = serde_json::json!({"k\u{9b}": [EVIL, "\n", "ü"]});
         let text = json(&serde_json::to_string_pretty(&value).unwrap(), Style::Plain);
         assert!(
-            text.chars().all(|c| c == '\n' || !sight::is_unseen(c)),
+            text.chars()
+                .all(|c| c == '\n' || !printable::is_invisible(c)),
             "{text}"
         );
         assert_eq!(

@@ -89,7 +89,7 @@ async fn answer_it(
             if let Some(why) = &record.suspend {
                 let why = render::suspension(why);
                 output.note(&format!("{word}; {run} is suspended: {why}"));
-                attach::tell_way_on(&client, &record, output).await?;
+                attach::note_next_commands(&client, &record, output).await?;
             } else {
                 output.note(&format!("{word}: {run} continues"));
                 output.hint(&format!("ryectl attach {run}"));

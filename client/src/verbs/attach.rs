@@ -17,7 +17,7 @@ use rye_client::Client;
 use rye_client::environment;
 use rye_client::events::{Deltas, Events, Follow, StreamItem};
 use rye_client::exit::Exit;
-use rye_client::needs::{Need, Way, mend, needs, unanswered};
+use rye_client::needs::{Need, Way, needs, unanswered, way_to_continue};
 use rye_client::view::{View, ViewUpdate};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::model::{Event, Object, RunEvent, RunKind, Status};
@@ -37,7 +37,7 @@ use crate::render::lines::{self, Line, Lines};
 const TICK: Duration = Duration::from_secs(1);
 
 /// Notes that another run continues an ended one.
-pub(super) fn tell_continuation(old: &cli::RunName, run_id: &str, output: &mut Output) {
+pub(super) fn note_continuation(old: &cli::RunName, run_id: &str, output: &mut Output) {
     if old.as_str() != run_id {
         output.note(&format!("{old} has ended; {run_id} continues it"));
     }
@@ -139,7 +139,9 @@ async fn follow(
     } = *watched;
     let client = &match progress {
         Progress::Nothing => client.clone(),
-        Progress::Shown(_) | Progress::Call => client.clone().telling(output.teller()),
+        Progress::Shown(_) | Progress::Call => client
+            .clone()
+            .with_outage_notifier(output.outage_notifier()),
     };
     let mut interrupts = interrupts()?;
     let events = client.events(run_id, cursor, Follow::UntilEnd);
@@ -252,7 +254,7 @@ impl Progress {
             return;
         };
         let news = match told {
-            StreamItem::Delta(delta) => shown.view.hear(delta),
+            StreamItem::Delta(delta) => shown.view.apply_delta(delta),
             StreamItem::Event(event) => {
                 let at = event.timestamp.as_ref().map(convert::timestamp);
                 event.fact().and_then(|fact| shown.view.take(&fact, at))
@@ -289,14 +291,17 @@ impl Progress {
     /// Refreshes the progress line.
     fn tick(&self, output: &mut Output) {
         if let Self::Shown(shown) = self {
-            show(shown.lines.in_hand(&shown.view, environment::now()), output);
+            show(
+                shown.lines.current_line(&shown.view, environment::now()),
+                output,
+            );
         }
     }
 
     /// Returns the model's last text, if it was shown.
-    fn said(&self) -> Option<&str> {
+    fn last_text(&self) -> Option<&str> {
         match self {
-            Self::Shown(shown) => shown.view.said.as_deref(),
+            Self::Shown(shown) => shown.view.last_text.as_deref(),
             Self::Call | Self::Nothing => None,
         }
     }
@@ -323,13 +328,13 @@ async fn watch(
         let told = tokio::select! {
             _ = interrupts.recv() => return Ok(FollowResult::Left),
             // Cancel safe: an event counts as returned only when `told` returns it.
-            told = events.told() => told?,
+            told = events.next_item() => told?,
             line = progress.child() => {
                 show(Some(line), output);
                 progress.tick(output);
                 continue;
             }
-            _ = ticks.tick(), if output.shows_progress() && !output.is_speaking() => {
+            _ = ticks.tick(), if output.shows_progress() && !output.has_open_text() => {
                 progress.tick(output);
                 continue;
             }
@@ -359,16 +364,16 @@ async fn watch(
 
 pub(super) fn show(line: Option<Line>, output: &mut Output) {
     match line {
-        Some(Line::InHand(line)) => output.progress(&line),
+        Some(Line::Current(line)) => output.progress(&line),
         Some(Line::Done(line)) => output.note(&line),
-        Some(Line::More(text)) => output.say(&text),
+        Some(Line::More(text)) => output.print_text(&text),
         Some(Line::Rest(text)) => output.end(&text),
         None => {}
     }
 }
 
 /// Notes why a run is suspended, and the commands that resume it.
-pub(super) async fn tell_suspended(
+pub(super) async fn note_suspension(
     client: &Client,
     run: &v1::Run,
     output: &mut Output,
@@ -378,23 +383,23 @@ pub(super) async fn tell_suspended(
         return Ok(());
     };
     output.note(&format!("suspended: {}", render::suspension(why)));
-    tell_reasons(run, output);
-    tell_way_on(client, run, output).await
+    note_reasons(run, output);
+    note_next_commands(client, run, output).await
 }
 
 /// Notes the questions of a suspended run, and the failure that suspended it.
-fn tell_reasons(run: &v1::Run, output: &mut Output) {
+fn note_reasons(run: &v1::Run, output: &mut Output) {
     for question in &run.approvals {
         output.note(&format!("it asks: {}", question.message));
     }
     if let Some(error) = &run.error {
         output.note(&format!("it failed: {}", render::failure(error)));
-        tell_printed(error, output);
+        note_process_output(error, output);
     }
 }
 
 /// Notes how a failed process ended, and its last output.
-pub(super) fn tell_printed(error: &v1::RunError, output: &mut Output) {
+pub(super) fn note_process_output(error: &v1::RunError, output: &mut Output) {
     if let Some(process) = &error.process {
         output.note(&render::printed(process));
     }
@@ -402,14 +407,14 @@ pub(super) fn tell_printed(error: &v1::RunError, output: &mut Output) {
 
 /// Notes the suspended child that a suspended run waits for, and the commands that resume both. For an ended run it
 /// notes the attempts that a continuation repeats.
-pub(super) async fn tell_way_on(
+pub(super) async fn note_next_commands(
     client: &Client,
     run: &v1::Run,
     output: &mut Output,
 ) -> Result<(), Failure> {
     let Some(why) = &run.suspend else {
         if let Some(need) = unanswered(run) {
-            tell_need(&need, output);
+            note_need(&need, output);
         }
         return Ok(());
     };
@@ -423,25 +428,25 @@ pub(super) async fn tell_way_on(
     {
         let reason = render::suspension(why);
         output.note(&format!("{} is suspended: {reason}", child.run_id));
-        tell_reasons(child, output);
+        note_reasons(child, output);
     }
     if let Some(need) = needs(run, child.as_ref()) {
-        tell_need(&need, output);
+        note_need(&need, output);
     }
     Ok(())
 }
 
 /// Notes a need, with each command on its own line.
-fn tell_need(need: &Need, output: &mut Output) {
+fn note_need(need: &Need, output: &mut Output) {
     if !need.text.is_empty() {
         output.hint(&need.text);
     }
     for way in &need.ways {
-        tell_way(way, output);
+        hint_command(way, output);
     }
 }
 
-fn tell_way(way: &Way, output: &mut Output) {
+fn hint_command(way: &Way, output: &mut Output) {
     output.hint(&format!("{}:\n  {}", way.does, way.command()));
 }
 
@@ -459,7 +464,7 @@ async fn end(
         Format::Text => end_in_text(&record, progress, output)?,
     }
     match status {
-        Status::Suspended => tell_suspended(client, &record, output).await?,
+        Status::Suspended => note_suspension(client, &record, output).await?,
         Status::Error
         | Status::Cancelled
         | Status::Killed
@@ -469,12 +474,12 @@ async fn end(
         | Status::Completed => {
             if let Some(error) = &record.error {
                 output.error(&render::failure(error));
-                tell_printed(error, output);
+                note_process_output(error, output);
             }
             if output.format() == Format::Text {
-                match (unanswered(&record), mend(&record)) {
-                    (Some(need), _) => tell_need(&need, output),
-                    (None, Some(way)) => tell_way(&way, output),
+                match (unanswered(&record), way_to_continue(&record)) {
+                    (Some(need), _) => note_need(&need, output),
+                    (None, Some(way)) => hint_command(&way, output),
                     (None, None) => {}
                 }
             }
@@ -488,7 +493,7 @@ async fn end(
 fn end_in_text(run: &v1::Run, progress: &Progress, output: &mut Output) -> Result<(), Failure> {
     let was_shown = |outcome: &Value| {
         let said = outcome.as_str().map(str::trim);
-        output.is_one_screen() && said.is_some() && said == progress.said()
+        output.is_one_screen() && said.is_some() && said == progress.last_text()
     };
     if let Some(outcome) = render::outcome(run)?.filter(|outcome| !was_shown(outcome)) {
         output.outcome(&outcome)?;

@@ -31,7 +31,10 @@ pub(super) async fn daemon(verb: DaemonVerb, session: &mut Session) -> Result<Ex
 
 /// Connects to the running daemon and starts none.
 async fn running(session: &mut Session) -> Result<Option<Client>, Failure> {
-    match session.connect(Autostart::Off(NotStarted::NotAsked)).await {
+    match session
+        .connect(Autostart::Off(NotStarted::NotRequested))
+        .await
+    {
         Ok(client) => Ok(Some(client)),
         Err(Failure::Client(Error::NotRunning { .. })) => Ok(None),
         Err(failure) => Err(failure),
@@ -52,7 +55,7 @@ async fn status(session: &mut Session) -> Result<Exit, Failure> {
         return Ok(Exit::Unreachable);
     };
     let daemon = client.info().await?;
-    tell_running(&daemon, session)?;
+    print_running(&daemon, session)?;
     Ok(Exit::Done)
 }
 
@@ -60,11 +63,11 @@ async fn start(session: &mut Session) -> Result<Exit, Failure> {
     // The verb overrides `--no-autostart`, which is about other verbs.
     let client = session.connect(Autostart::On).await?;
     let daemon = client.info().await?;
-    tell_running(&daemon, session)?;
+    print_running(&daemon, session)?;
     Ok(Exit::Done)
 }
 
-fn tell_running(daemon: &v1::InfoResponse, session: &mut Session) -> Result<(), Failure> {
+fn print_running(daemon: &v1::InfoResponse, session: &mut Session) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct Running<'a> {
         running: bool,
@@ -93,7 +96,7 @@ async fn stop(session: &mut Session) -> Result<Exit, Failure> {
             "stopped": stopped != Stopped::NotRunning,
             "forced": forced,
         }))?,
-        (Format::Text, Stopped::Asked | Stopped::Forced { .. }) => {
+        (Format::Text, Stopped::OnRequest | Stopped::Forced { .. }) => {
             session.output.line("ryed has stopped")?;
         }
         (Format::Text, Stopped::NotRunning) => session.output.line("ryed was not running")?,
@@ -137,7 +140,7 @@ async fn logs(asked: &cli::DaemonLogs, session: &mut Session) -> Result<Exit, Fa
 /// Prints the settings of the running daemon. If none runs, that is an error, and none is started.
 async fn info(session: &mut Session) -> Result<Exit, Failure> {
     let client = session
-        .connect(Autostart::Off(NotStarted::NotAsked))
+        .connect(Autostart::Off(NotStarted::NotRequested))
         .await?;
     let daemon = client.info().await?;
     let now = session.environment.now;

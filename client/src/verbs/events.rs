@@ -19,7 +19,10 @@ use crate::session::Session;
 pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result<Exit, Failure> {
     let of = of(asked, session)?;
     let is_one = matches!(of, EventScope::Run(_));
-    let client = session.client().await?.telling(session.output.teller());
+    let client = session
+        .client()
+        .await?
+        .with_outage_notifier(session.output.outage_notifier());
     let output = &mut session.output;
     let follow = if asked.follow {
         Follow::UntilEnd
@@ -27,7 +30,7 @@ pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result
         Follow::No
     };
     let deltas = if asked.deltas {
-        Deltas::Told
+        Deltas::Everything
     } else {
         Deltas::No
     };
@@ -38,7 +41,7 @@ pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result
     let name = asked.run.as_ref().map_or("", cli::RunName::as_str);
     let mut view = View::new(name, 0);
     let lines = Lines::new(RunKind::Thread, output.style());
-    while let Some(told) = stream.told().await? {
+    while let Some(told) = stream.next_item().await? {
         match (told, output.format()) {
             (StreamItem::Event(event), _) if Some(event.seq) <= behind => {}
             (StreamItem::Event(event), _) => print(&event, is_one, output)?,
@@ -51,7 +54,7 @@ pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result
                 }
             }
             (StreamItem::Delta(delta), Format::Text) => {
-                let news = view.hear(&delta);
+                let news = view.apply_delta(&delta);
                 let line = news.and_then(|news| lines.line(&view, &news, now()));
                 attach::show(line, output);
             }

@@ -55,12 +55,12 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
         Some(client.get(&answer.run_id).await?)
     };
     if let Some(record) = record.as_ref().filter(|record| record.suspend.is_some()) {
-        attach::tell_suspended(&client, record, output).await?;
+        attach::note_suspension(&client, record, output).await?;
         return Ok(Exit::Suspended);
     }
     output.error(text("error").unwrap_or("the item failed and gave no reason"));
     if let Some(error) = record.as_ref().and_then(|record| record.error.as_ref()) {
-        attach::tell_printed(error, output);
+        attach::note_process_output(error, output);
     }
     Ok(Exit::Failed)
 }

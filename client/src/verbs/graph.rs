@@ -65,12 +65,12 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
         }
     }
     if run.suspend.is_some() {
-        attach::tell_suspended(&client, &run, output).await?;
+        attach::note_suspension(&client, &run, output).await?;
     }
     match (&run.error, result["error"].as_str()) {
         (Some(error), _) => {
             output.error(&render::failure(error));
-            attach::tell_printed(error, output);
+            attach::note_process_output(error, output);
         }
         (None, Some(error)) => output.error(error),
         (None, None) => {}
@@ -102,7 +102,7 @@ pub(super) async fn validate(
                 path: &report.path,
                 report: &report,
             })?,
-            Format::Text => tell(&report, output)?,
+            Format::Text => print_findings(&report, output)?,
         }
     }
     Ok(if is_sound { Exit::Done } else { Exit::Failed })
@@ -118,7 +118,7 @@ struct Validated<'a> {
 }
 
 /// Prints the findings in a file.
-fn tell(report: &v1::ValidateResponse, output: &mut Output) -> Result<(), Failure> {
+fn print_findings(report: &v1::ValidateResponse, output: &mut Output) -> Result<(), Failure> {
     let path = &report.path;
     for finding in &report.errors {
         output.line(&render::finding(path, finding, ""))?;

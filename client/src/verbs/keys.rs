@@ -113,10 +113,10 @@ fn list(local: &Local, output: &mut Output) -> Result<(), Failure> {
                 local.owner(key.key.fingerprint(), &key.owner).to_owned(),
                 key.space.to_string(),
                 match key.partial {
-                    PartialCoverage::Refused => standing(key.revoked_at, key.not_after, local.now),
+                    PartialCoverage::Refused => validity(key.revoked_at, key.not_after, local.now),
                     PartialCoverage::Accepted => format!(
                         "{}, partial too",
-                        standing(key.revoked_at, key.not_after, local.now)
+                        validity(key.revoked_at, key.not_after, local.now)
                     ),
                 },
             ]
@@ -129,7 +129,7 @@ fn list(local: &Local, output: &mut Output) -> Result<(), Failure> {
 }
 
 /// Returns the present validity of a key's signatures in words.
-fn standing(revoked_at: Option<Timestamp>, not_after: Option<Timestamp>, now: Timestamp) -> String {
+fn validity(revoked_at: Option<Timestamp>, not_after: Option<Timestamp>, now: Timestamp) -> String {
     match (revoked_at, not_after) {
         (Some(at), _) => format!("revoked {at}"),
         (None, Some(end)) if end < now => format!("expired {end}"),
@@ -181,7 +181,7 @@ fn trust(
             "accept_partial": is_partial,
         })),
         Format::Text => {
-            let standing = standing(entry.revoked_at, entry.not_after, local.now);
+            let standing = validity(entry.revoked_at, entry.not_after, local.now);
             let also = if is_partial {
                 "; its signatures count also where they leave out parts of a file"
             } else {

@@ -17,7 +17,11 @@ use crate::render;
 use crate::session::Session;
 
 /// Requests the lock that `tool` would have now.
-async fn ask(client: &Client, tool: &ItemId, project: &str) -> Result<v1::LockResponse, Failure> {
+async fn request_lock(
+    client: &Client,
+    tool: &ItemId,
+    project: &str,
+) -> Result<v1::LockResponse, Failure> {
     let item = ItemRef::tool(tool.clone()).canonical();
     let request = v1::LockRequest {
         item: Some((&item).into()),
@@ -47,25 +51,27 @@ pub(super) async fn create(tools: &[ItemName], session: &mut Session) -> Result<
     let output = &mut session.output;
     let (mut exit, mut written) = (Exit::Done, Vec::new());
     for tool in &ids(tools)? {
-        let done = ask(&client, tool, &project).await.and_then(|answer| {
-            let mut content = convert::object("lock_json", &answer.lock_json)?;
-            content.insert("generated_at".to_owned(), local.now.to_string().into());
-            let id = ItemId::new(answer.tool_id.as_str())?;
-            let path = lock::write(
-                &local.spaces,
-                &id,
-                &answer.version,
-                content,
-                &key,
-                local.now,
-            )?;
-            Ok(Written {
-                tool: answer.tool_id,
-                version: answer.version,
-                path,
-                unsigned: answer.unsigned_files,
-            })
-        });
+        let done = request_lock(&client, tool, &project)
+            .await
+            .and_then(|answer| {
+                let mut content = convert::object("lock_json", &answer.lock_json)?;
+                content.insert("generated_at".to_owned(), local.now.to_string().into());
+                let id = ItemId::new(answer.tool_id.as_str())?;
+                let path = lock::write(
+                    &local.spaces,
+                    &id,
+                    &answer.version,
+                    content,
+                    &key,
+                    local.now,
+                )?;
+                Ok(Written {
+                    tool: answer.tool_id,
+                    version: answer.version,
+                    path,
+                    unsigned: answer.unsigned_files,
+                })
+            });
         match done {
             Ok(done) => {
                 if output.format() == Format::Text {
@@ -118,7 +124,7 @@ pub(super) async fn verify(tools: &[ItemName], session: &mut Session) -> Result<
         exit = output.part(exit, Err(stray.into()));
     }
     for tool in &tools {
-        match ask(&client, tool, &project).await {
+        match request_lock(&client, tool, &project).await {
             Ok(answer) => {
                 if answer.standing() != v1::LockStanding::Matches && exit == Exit::Done {
                     exit = Exit::Failed;

@@ -30,7 +30,7 @@ pub(super) async fn run(run: cli::Run, session: &mut Session) -> Result<Exit, Fa
         ));
     }
     if let Some(old) = old {
-        attach::tell_continuation(&old, &started.run_id, output);
+        attach::note_continuation(&old, &started.run_id, output);
     }
     attach::stay(&client, &started.run_id, &started.cursor, how, output).await
 }
@@ -115,7 +115,7 @@ pub(super) async fn resume(resume: cli::Resume, session: &mut Session) -> Result
     let client = session.client().await?;
     let output = &mut session.output;
     let (run, cursor) = client.resume(request).await?;
-    attach::tell_continuation(&resume.run, &run.run_id, output);
+    attach::note_continuation(&resume.run, &run.run_id, output);
     attach::stay(&client, &run.run_id, &cursor, resume.attach, output).await
 }
 

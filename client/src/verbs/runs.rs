@@ -186,7 +186,7 @@ pub(super) async fn get(run: &cli::RunName, session: &mut Session) -> Result<Exi
         Format::Json => output.json(&record)?,
         Format::Text => {
             output.line(&render::run(&record, now, output.style())?)?;
-            attach::tell_way_on(&client, &record, output).await?;
+            attach::note_next_commands(&client, &record, output).await?;
         }
     }
     Ok(Exit::Done)
@@ -242,7 +242,10 @@ pub(super) async fn state(run: &cli::RunName, session: &mut Session) -> Result<E
 pub(super) async fn wait(wait: &cli::Wait, session: &mut Session) -> Result<Exit, Failure> {
     let ids: Vec<String> = wait.runs.runs.iter().map(cli::RunName::to_string).collect();
     let timeout = wait.timeout.filter(|timeout| !timeout.is_zero());
-    let client = session.client().await?.telling(session.output.teller());
+    let client = session
+        .client()
+        .await?
+        .with_outage_notifier(session.output.outage_notifier());
     let answer = client.wait(&ids, timeout).await?;
     print_runs(&answer.runs, session)?;
     if answer.timed_out {
@@ -295,7 +298,7 @@ pub(super) async fn suspend(run: &cli::RunName, session: &mut Session) -> Result
         (_, Format::Json) => output.json(&record)?,
         (Some(why), Format::Text) => {
             output.line(&format!("{run} is suspended: {}", render::suspension(why)))?;
-            attach::tell_way_on(&client, &record, output).await?;
+            attach::note_next_commands(&client, &record, output).await?;
         }
         (None, Format::Text) if status.is_terminal() => {
             output.error(&format!("{run} has ended: {status}"));
@@ -321,7 +324,7 @@ pub(super) async fn say(say: &cli::Say, session: &mut Session) -> Result<Exit, F
             output.line(&format!(
                 "{run} is told when it is resumed; it is suspended: {why}"
             ))?;
-            attach::tell_way_on(&client, &record, output).await?;
+            attach::note_next_commands(&client, &record, output).await?;
         }
         (None, Format::Text) => {
             output.line(&format!("{run} is told before its model is called again"))?;

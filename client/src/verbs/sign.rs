@@ -53,7 +53,9 @@ pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Fai
         for place in places {
             match sign::sign(&local.spaces, &place, &key, local.now) {
                 Ok(done) => {
-                    let changes = past.before(&done).map(|old| Changes::between(&old, &done));
+                    let changes = past
+                        .previous(&done)
+                        .map(|old| Changes::between(&old, &done));
                     if let Err(error) = past.keep(&done) {
                         output.warning(&format!(
                             "what was signed is not kept for comparison: {error}"
@@ -61,7 +63,7 @@ pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Fai
                     }
                     if output.format() == Format::Text {
                         output.line(&line(&done))?;
-                        tell(&done, changes.as_ref(), output);
+                        note_changes(&done, changes.as_ref(), output);
                     }
                     signed.push((done, changes));
                 }
@@ -74,7 +76,7 @@ pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Fai
         let signed: Vec<_> = signed
             .iter()
             .map(|(done, changes)| {
-                let before = done.before.as_ref().map(|token| {
+                let before = done.previous_signature.as_ref().map(|token| {
                     json!({
                         "content_hash": token.hash,
                         "fingerprint": token.signer,
@@ -111,11 +113,11 @@ fn line(done: &Signed) -> String {
 }
 
 /// Notes what a new signature covers that the former one did not.
-fn tell(done: &Signed, changes: Option<&Changes>, output: &mut Output) {
+fn note_changes(done: &Signed, changes: Option<&Changes>, output: &mut Output) {
     if done.change == Change::Current {
         return;
     }
-    let Some(before) = &done.before else {
+    let Some(before) = &done.previous_signature else {
         let lines = done.text.lines().count();
         output.note(&format!("  new: {lines} lines that nobody had signed"));
         return;

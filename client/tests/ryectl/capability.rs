@@ -107,7 +107,7 @@ async fn can_refuses_invalid_action_without_request() {
     let ended = ask(&daemon, &["can", RUN, "rye.execute.tool.*"]).await;
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""));
     assert!(ended.stderr.contains("name one action"), "{}", ended.stderr);
-    assert_eq!(daemon.seen(), Vec::<String>::new());
+    assert_eq!(daemon.requests(), Vec::<String>::new());
     let ended = ask(&daemon, &["can", "gone", "tool:a"]).await;
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(3), ""));
 }

@@ -30,7 +30,7 @@ async fn ls_lists_all_pages_of_what_runs_and_of_the_type_that_is_named() {
          knowledge:app/a  project  ok      Does a thing.\n\
          knowledge:app/b  project  ok      Does a thing.\n"
     );
-    assert_eq!(daemon.seen().last().unwrap(), "list items 3 app/*");
+    assert_eq!(daemon.requests().last().unwrap(), "list items 3 app/*");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,5 +54,5 @@ async fn show_says_what_an_item_takes_and_may_do() {
     }
     let ended = ask(&daemon, &["show", "tool:app/a", "--json"]).await;
     assert_eq!(ended.json()["id"], "tool:app/a");
-    assert_eq!(daemon.seen(), ["describe 0 app/a", "describe 1 app/a"]);
+    assert_eq!(daemon.requests(), ["describe 0 app/a", "describe 1 app/a"]);
 }

@@ -96,7 +96,7 @@ async fn finish(child: Child) -> Ended {
 
 /// Output of a child so far, and the reader of the rest.
 struct ChildOutput {
-    seen: String,
+    so_far: String,
     rest: Box<dyn BufRead + Send>,
 }
 
@@ -107,7 +107,7 @@ async fn read_until(from: impl Into<ChildOutput>, text: &'static str) -> ChildOu
     reader.spawn_blocking(move || {
         let mut line = String::new();
         while told.rest.read_line(&mut line).unwrap() > 0 {
-            told.seen.push_str(&line);
+            told.so_far.push_str(&line);
             if line.contains(text) {
                 break;
             }
@@ -122,7 +122,7 @@ async fn read_until(from: impl Into<ChildOutput>, text: &'static str) -> ChildOu
 impl From<ChildStderr> for ChildOutput {
     fn from(stderr: ChildStderr) -> Self {
         Self {
-            seen: String::new(),
+            so_far: String::new(),
             rest: Box::new(BufReader::new(stderr)),
         }
     }
@@ -291,7 +291,7 @@ async fn broken_stream_continues_after_last_event() {
             ended.stderr
         );
         assert_eq!(
-            daemon.seen(),
+            daemon.requests(),
             ["start", "stream from ``", "stream from `c2`"]
         );
     }
@@ -316,9 +316,9 @@ async fn attach_waits_for_run_with_unstreamable_events() {
         ended.stderr
     );
     assert!(
-        daemon.seen().contains(&"wait".to_owned()),
+        daemon.requests().contains(&"wait".to_owned()),
         "{:?}",
-        daemon.seen()
+        daemon.requests()
     );
 }
 
@@ -384,7 +384,7 @@ async fn detached_runs_print_their_id_and_are_left_alone() {
     let daemon = Daemon::serve(good());
     let ended = ask(&daemon, &["run", "x/g", "--async"]).await;
     assert_eq!((ended.code, ended.stdout), (Some(0), format!("{RUN}\n")));
-    assert_eq!(daemon.seen(), ["start"]);
+    assert_eq!(daemon.requests(), ["start"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -409,9 +409,9 @@ async fn ctrl_c_detaches_from_run_or_cancels_it() {
         let told = read_until(child.stderr.take().unwrap(), "step 1/2").await;
         kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
         let (ended, stderr) = tokio::join!(finish(child), read_until(told, "\0"));
-        let stderr = stderr.seen;
+        let stderr = stderr.so_far;
         assert_eq!(ended.code, Some(code), "{stderr}");
-        assert_eq!(daemon.seen(), seen);
+        assert_eq!(daemon.requests(), seen);
         match flag {
             None => assert!(
                 stderr.contains("continues") && stderr.contains("hint: `ryectl events"),
@@ -435,8 +435,8 @@ async fn ctrl_c_after_end_keeps_exit_code_of_run() {
     let told = read_until(child.stderr.take().unwrap(), "step 1/2").await;
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
     let (ended, told) = tokio::join!(finish(child), read_until(told, "\0"));
-    assert_eq!(ended.code, Some(0), "{}", told.seen);
-    assert!(told.seen.contains("\ncompleted"), "{}", told.seen);
+    assert_eq!(ended.code, Some(0), "{}", told.so_far);
+    assert!(told.so_far.contains("\ncompleted"), "{}", told.so_far);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -477,7 +477,7 @@ async fn run_queries_print_documented_json() {
              \"survivors\":[],\"below\":[]}}\n"
         )
     );
-    assert!(daemon.seen().contains(&"kill Some(500)".to_owned()));
+    assert!(daemon.requests().contains(&"kill Some(500)".to_owned()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -486,7 +486,11 @@ async fn rm_prints_the_runs_that_were_removed_and_notes_files_that_remain() {
     let ended = ask(&daemon, &["rm", RUN, "--purge"]).await;
     assert_eq!(ended.stdout, format!("{RUN}\n"));
     assert!(ended.stderr.contains("still there"), "{}", ended.stderr);
-    assert!(daemon.seen().contains(&format!("remove {RUN} purge=true")));
+    assert!(
+        daemon
+            .requests()
+            .contains(&format!("remove {RUN} purge=true"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -502,7 +506,10 @@ async fn prune_selects_something_and_prints_the_runs_of_all_pages() {
         "{\"run_id\":\"run-1\"}\n{\"run_id\":\"run-2\"}\n"
     );
     let prune = "prune older=Some(2592000000) keep=Some(2) statuses=0 dry=false from=";
-    assert_eq!(daemon.seen(), [prune.to_owned(), format!("{prune}more")]);
+    assert_eq!(
+        daemon.requests(),
+        [prune.to_owned(), format!("{prune}more")]
+    );
     let refused = ask(&daemon, &["prune", "--purge"]).await;
     assert_eq!(refused.code, Some(2));
     assert!(
@@ -517,13 +524,13 @@ async fn ps_lists_live_runs_over_all_pages() {
     let daemon = Daemon::serve(good());
     let ended = ask(&daemon, &["ps", "--json"]).await;
     assert_eq!(ended.json().as_array().map(Vec::len), Some(2));
-    assert_eq!(daemon.seen(), ["list [1, 2, 3] ", "list [1, 2, 3] p2"]);
+    assert_eq!(daemon.requests(), ["list [1, 2, 3] ", "list [1, 2, 3] p2"]);
     let ended = ask(&daemon, &["ps", "--all"]).await;
     assert_eq!(
         ended.stdout.lines().next(),
         Some("RUN               STATUS     STEPS  ITEM")
     );
-    assert_eq!(daemon.seen()[2], "list [] ");
+    assert_eq!(daemon.requests()[2], "list [] ");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -570,7 +577,7 @@ async fn execute_prints_data_or_the_envelope_and_fails_with_the_item() {
         (ended.code, ended.stdout.as_str()),
         (Some(0), "{\"n\":1}\n")
     );
-    assert_eq!(daemon.seen(), ["execute {\"a\":1}"]);
+    assert_eq!(daemon.requests(), ["execute {\"a\":1}"]);
     let daemon = Daemon::serve(Script {
         envelope: envelope("error"),
         run: run(RunStatus::Error).into(),

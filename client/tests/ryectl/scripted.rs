@@ -48,7 +48,7 @@ pub(crate) struct Script {
     /// `Closed`.
     pub(crate) streams: Mutex<VecDeque<(usize, StreamEnd)>>,
     /// Names of the requests so far.
-    pub(crate) seen: Mutex<Vec<String>>,
+    pub(crate) requests: Mutex<Vec<String>>,
     pub(crate) started: Mutex<Option<v1::StartRequest>>,
     /// Descendants of the run.
     pub(crate) below: Vec<v1::Run>,
@@ -76,8 +76,8 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    fn see(&self, call: impl Into<String>) {
-        self.seen.lock().unwrap().push(call.into());
+    fn record_request(&self, call: impl Into<String>) {
+        self.requests.lock().unwrap().push(call.into());
     }
 
     fn record(&self, run_id: &str) -> Result<v1::Run, Status> {
@@ -174,8 +174,8 @@ impl Daemon {
         self.dir.path().join("ryed.sock")
     }
 
-    pub(crate) fn seen(&self) -> Vec<String> {
-        self.script.seen.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.script.requests.lock().unwrap().clone()
     }
 }
 
@@ -259,7 +259,7 @@ impl Runs for Answers {
         &self,
         request: Request<v1::StartRequest>,
     ) -> Result<Response<v1::StartResponse>, Status> {
-        self.0.see("start");
+        self.0.record_request("start");
         *self.0.started.lock().unwrap() = Some(request.into_inner());
         match self.0.refusal.lock().unwrap().clone() {
             Some(refusal) => Err(refusal),
@@ -276,7 +276,7 @@ impl Runs for Answers {
         &self,
         request: Request<v1::WaitRequest>,
     ) -> Result<Response<v1::WaitResponse>, Status> {
-        self.0.see("wait");
+        self.0.record_request("wait");
         let runs = request
             .into_inner()
             .run_ids
@@ -293,7 +293,7 @@ impl Runs for Answers {
         &self,
         request: Request<v1::CancelRequest>,
     ) -> Result<Response<v1::CancelResponse>, Status> {
-        self.0.see("cancel");
+        self.0.record_request("cancel");
         if let Some(refusal) = &self.0.cancel_refusal {
             self.0.cancelled.notify_one();
             return Err(refusal.clone());
@@ -309,7 +309,8 @@ impl Runs for Answers {
         request: Request<v1::KillRequest>,
     ) -> Result<Response<v1::KillResponse>, Status> {
         let request = request.into_inner();
-        self.0.see(format!("kill {:?}", request.grace_ms));
+        self.0
+            .record_request(format!("kill {:?}", request.grace_ms));
         let run = self.0.record(&request.run_id)?;
         let receipt = v1::KillReceipt {
             processes: vec![v1::EndedProcess {
@@ -334,7 +335,7 @@ impl Runs for Answers {
     ) -> Result<Response<v1::RemoveResponse>, Status> {
         let v1::RemoveRequest { run_ids, purge } = request.into_inner();
         self.0
-            .see(format!("remove {} purge={purge}", run_ids.join(" ")));
+            .record_request(format!("remove {} purge={purge}", run_ids.join(" ")));
         Ok(Response::new(v1::RemoveResponse {
             run_ids,
             files_remain: true,
@@ -346,7 +347,7 @@ impl Runs for Answers {
         request: Request<v1::PruneRequest>,
     ) -> Result<Response<v1::PruneResponse>, Status> {
         let request = request.into_inner();
-        self.0.see(format!(
+        self.0.record_request(format!(
             "prune older={:?} keep={:?} statuses={} dry={} from={}",
             request.older_than_ms,
             request.keep,
@@ -379,7 +380,7 @@ impl Runs for Answers {
         &self,
         request: Request<v1::ResumeRequest>,
     ) -> Result<Response<v1::ResumeResponse>, Status> {
-        self.0.see("resume");
+        self.0.record_request("resume");
         *self.0.resumed.lock().unwrap() = Some(request.into_inner());
         Ok(Response::new(v1::ResumeResponse {
             run: Some(self.0.record(RUN)?),
@@ -392,7 +393,7 @@ impl Runs for Answers {
         request: Request<v1::SayRequest>,
     ) -> Result<Response<v1::SayResponse>, Status> {
         let request = request.into_inner();
-        self.0.see(format!("say {}", request.message));
+        self.0.record_request(format!("say {}", request.message));
         let run = Some(self.0.record(&request.run_id)?);
         Ok(Response::new(v1::SayResponse { run }))
     }
@@ -449,7 +450,7 @@ impl Runs for Answers {
         request: Request<v1::ListRequest>,
     ) -> Result<Response<v1::ListResponse>, Status> {
         let request = request.into_inner();
-        self.0.see(format!(
+        self.0.record_request(format!(
             "list {:?} {}",
             request.statuses, request.page_token
         ));
@@ -512,7 +513,8 @@ impl Runs for Answers {
         request: Request<v1::StreamRequest>,
     ) -> Result<Response<EventStream>, Status> {
         let request = request.into_inner();
-        self.0.see(format!("stream from `{}`", request.cursor));
+        self.0
+            .record_request(format!("stream from `{}`", request.cursor));
         let behind = self
             .0
             .events
@@ -603,7 +605,7 @@ impl Objects for Answers {
     ) -> Result<Response<v1::DropCacheResponse>, Status> {
         let request = request.into_inner();
         self.0
-            .see(format!("drop {:?} {}", request.keys, request.all));
+            .record_request(format!("drop {:?} {}", request.keys, request.all));
         let dropped = if request.all { 2 } else { 1 };
         Ok(Response::new(v1::DropCacheResponse { dropped }))
     }
@@ -689,7 +691,8 @@ impl Node for Answers {
         &self,
         request: Request<v1::KeysRequest>,
     ) -> Result<Response<v1::KeysResponse>, Status> {
-        self.0.see(format!("keys {}", request.into_inner().project));
+        self.0
+            .record_request(format!("keys {}", request.into_inner().project));
         Ok(Response::new(v1::KeysResponse::default()))
     }
 

@@ -28,7 +28,7 @@ async fn resume_stays_with_the_run_from_where_it_resumed() {
         ended.stderr,
         format!("run {RUN}\n[graph:x/g] step 2/2 two ✓ 1.2s (+two)\ncompleted\n")
     );
-    assert_eq!(daemon.seen(), ["resume", "stream from `c2`"]);
+    assert_eq!(daemon.requests(), ["resume", "stream from `c2`"]);
     let request = daemon.script.resumed.lock().unwrap().clone().unwrap();
     let raise = request.raise.unwrap();
     assert_eq!(raise.steps, Some(9));
@@ -370,7 +370,7 @@ async fn the_cache_is_listed_and_dropped_and_objects_are_printed() {
         (Some(3), "dropped 1\n")
     );
     assert_eq!(
-        daemon.seen(),
+        daemon.requests(),
         ["drop [] true", "drop [\"k1\", \"gone\"] false"]
     );
     let ended = ask(&daemon, &["objects", "get", "abc"]).await;

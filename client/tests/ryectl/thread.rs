@@ -150,7 +150,7 @@ async fn thread_validate_reports_findings_without_nodes() {
 }
 
 /// Makes a delta of the model's text before the event `before`.
-fn said(before: u64, kind: v1::DeltaKind, text: &str) -> (u64, v1::Delta) {
+fn text_delta(before: u64, kind: v1::DeltaKind, text: &str) -> (u64, v1::Delta) {
     let delta = v1::Delta {
         run_id: RUN.to_owned(),
         turn: 1,
@@ -165,10 +165,10 @@ fn said(before: u64, kind: v1::DeltaKind, text: &str) -> (u64, v1::Delta) {
 #[tokio::test(flavor = "multi_thread")]
 async fn streamed_text_is_not_printed_again() {
     let deltas = vec![
-        said(1, v1::DeltaKind::Thinking, "Hm."),
-        said(1, v1::DeltaKind::Text, "I count "),
-        said(1, v1::DeltaKind::CallArgs, "{}"),
-        said(1, v1::DeltaKind::Text, "them.\nOne"),
+        text_delta(1, v1::DeltaKind::Thinking, "Hm."),
+        text_delta(1, v1::DeltaKind::Text, "I count "),
+        text_delta(1, v1::DeltaKind::CallArgs, "{}"),
+        text_delta(1, v1::DeltaKind::Text, "them.\nOne"),
     ];
     let script = || Script {
         deltas: deltas.clone(),
@@ -190,8 +190,8 @@ async fn streamed_text_is_not_printed_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn retracted_text_is_noted_and_next_text_is_whole() {
     let deltas = vec![
-        said(1, v1::DeltaKind::Text, "I guess"),
-        said(1, v1::DeltaKind::Reset, ""),
+        text_delta(1, v1::DeltaKind::Text, "I guess"),
+        text_delta(1, v1::DeltaKind::Reset, ""),
     ];
     let script = Script {
         deltas,
@@ -210,8 +210,8 @@ async fn retracted_text_is_noted_and_next_text_is_whole() {
 #[tokio::test(flavor = "multi_thread")]
 async fn deltas_are_objects_of_the_stream_in_json_and_text_on_stderr() {
     let deltas = vec![
-        said(2, v1::DeltaKind::Text, "Hel"),
-        said(2, v1::DeltaKind::Text, "lo"),
+        text_delta(2, v1::DeltaKind::Text, "Hel"),
+        text_delta(2, v1::DeltaKind::Text, "lo"),
     ];
     let script = Script {
         deltas,
@@ -362,7 +362,7 @@ async fn thread_show_prints_preview() {
         assert!(shown.stdout.contains(part), "`{part}`: {}", shown.stdout);
     }
     assert_eq!(shown.stderr, "warning: `{input:x}` stays\n");
-    let seen = daemon.script.seen.lock().unwrap().clone();
+    let seen = daemon.script.requests.lock().unwrap().clone();
     assert_eq!(seen.last().unwrap(), "preview {\"path\": \"a\"}");
     let json = ask(&daemon, &["thread", "show", "x/count", "--json"])
         .await

@@ -41,12 +41,12 @@ const ALLOCATION: usize = 16;
 
 /// Checks the depth and the size of `value`. Returns its approximate size in memory, in bytes.
 pub fn check(value: &Value) -> Result<usize, Excess> {
-    within(value, MOST_DEPTH, MOST_BYTES)
+    size_within(value, MOST_DEPTH, MOST_BYTES)
 }
 
 /// Returns the approximate size of `value` in memory, in bytes; at most [`MOST_BYTES`].
 pub fn size(value: &Value) -> usize {
-    within(value, usize::MAX, MOST_BYTES).unwrap_or(MOST_BYTES)
+    size_within(value, usize::MAX, MOST_BYTES).unwrap_or(MOST_BYTES)
 }
 
 /// Returns an upper bound of the memory, in bytes, that decoding `json` takes at any moment. Lists and maps grow by
@@ -68,7 +68,7 @@ pub fn most_of_json(json: &str) -> usize {
 }
 
 /// Returns the size of a value that is at most `depth` deep and at most `bytes` large.
-pub(crate) fn within(value: &Value, depth: usize, bytes: usize) -> Result<usize, Excess> {
+pub(crate) fn size_within(value: &Value, depth: usize, bytes: usize) -> Result<usize, Excess> {
     let mut left = bytes.checked_sub(VALUE).ok_or(Excess::Bytes)?;
     spend(value, depth, &mut left)?;
     Ok(bytes - left)
@@ -160,8 +160,8 @@ mod tests {
         assert_eq!(check(&text), Ok(VALUE + 1000 + ALLOCATION));
         let map = json!({"k": [null]});
         let bytes = 2 * VALUE + 3 * ENTRY + 4 * ALLOCATION + 1;
-        assert_eq!(within(&map, 2, bytes), Ok(bytes));
-        assert_eq!(within(&map, 2, bytes - 1), Err(Excess::Bytes));
-        assert_eq!(within(&map, 1, bytes), Err(Excess::Depth));
+        assert_eq!(size_within(&map, 2, bytes), Ok(bytes));
+        assert_eq!(size_within(&map, 2, bytes - 1), Err(Excess::Bytes));
+        assert_eq!(size_within(&map, 1, bytes), Err(Excess::Depth));
     }
 }

@@ -33,7 +33,7 @@ mod account;
 mod meter;
 mod notice;
 mod recount;
-mod sheet;
+mod transaction;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -44,7 +44,7 @@ pub use self::account::{Account, Cost, Hold, Usage};
 pub use self::meter::{Caps, Meter, Metered};
 pub use self::notice::{Crossing, LimitSnapshot, Notice, Overrun};
 pub use self::recount::Miscount;
-pub use self::sheet::Transaction;
+pub use self::transaction::Transaction;
 use crate::error::{ErrorKind, Kinded};
 use crate::id::RunId;
 use crate::money::Usd;
@@ -148,12 +148,12 @@ impl fmt::Display for LimitId {
 /// A request exceeds a limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{lacking} may spend {limit} USD, of which {used} are used or reserved: that leaves too little for {asked}"
+    "{at} may spend {limit} USD, of which {used} are used or reserved: that leaves too little for {requested}"
 )]
 pub struct Shortfall {
     /// Additional amount that the request needs there.
-    pub asked: Usd,
-    pub lacking: LimitId,
+    pub requested: Usd,
+    pub at: LimitId,
     pub limit: Usd,
     /// Amount that is used, held or reserved there.
     pub used: Usd,

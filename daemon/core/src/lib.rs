@@ -9,9 +9,9 @@ pub mod error;
 pub mod json;
 pub mod markdown;
 pub mod memory;
+pub mod printable;
 pub mod search;
 pub mod served_at;
-pub mod sight;
 
 pub mod bounds;
 pub mod id;

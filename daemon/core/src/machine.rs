@@ -89,7 +89,7 @@ pub trait Machine: Clone + Send + Sync + 'static {
     fn conclude(&mut self, now: Tick, slot: Slot, outcome: &CallOutcome) -> Vec<Event>;
 
     /// Records a report of the attempt `slot` before it ends.
-    fn heard(&mut self, now: Tick, slot: Slot, signal: Self::Signal) -> Vec<Event>;
+    fn on_signal(&mut self, now: Tick, slot: Slot, signal: Self::Signal) -> Vec<Event>;
 
     /// Records the answer to its last query. The events are committed before its next move is requested.
     fn answered(&mut self, now: Tick, answer: Self::Answer) -> Vec<Event>;

@@ -61,7 +61,7 @@ pub use self::attempt::{Attempt, AttemptId, Effect, ProcessIdentity, Slot, Unkno
 pub use self::budget::{Because, Budget, Funding, OpenCall};
 pub use self::chunks::Chunks;
 pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};
-pub use self::death::{Death, FAULTS_WITHIN, MOST_FAULTS, MOST_SUSPICIONS};
+pub use self::death::{Death, FAULT_WINDOW, MOST_FAULTS, MOST_SUSPICIONS};
 pub use self::directory::DirectoryIdentity;
 pub use self::event::{
     Event, Facets, GraphEvent, RunEvent, Syncing, ThreadEvent, ToolEvent, Unreadable, While,

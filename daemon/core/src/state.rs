@@ -149,7 +149,7 @@ pub struct Applied {
     /// Changed accounts and meters.
     pub rows: Rows,
     /// Queued requests for money that should be retried.
-    pub concerned: Vec<Arrival>,
+    pub to_retry: Vec<Arrival>,
     /// Records before the commit. Dropping the last pointer to one frees all that it holds; that must not happen under
     /// the lock.
     pub replaced: Vec<Arc<Run>>,
@@ -285,7 +285,7 @@ impl State {
             facts: draft.facts,
             runs,
             rows,
-            concerned,
+            to_retry: concerned,
             replaced,
         }
     }
@@ -297,8 +297,8 @@ impl State {
     }
 
     /// Removes the request at `arrival` from the queue. Returns the requests that should be retried because of that.
-    pub fn leave(&mut self, arrival: Arrival) -> Vec<Arrival> {
-        self.accounts.waiting().leave(arrival)
+    pub fn stop_waiting(&mut self, arrival: Arrival) -> Vec<Arrival> {
+        self.accounts.waiting().remove(arrival)
     }
 
     /// Replays a commit of the log, in place. After a refusal the state is unusable.
@@ -316,7 +316,7 @@ impl State {
     }
 
     /// Clears the suspicions of all runs after a clean shutdown: no run crashed the daemon.
-    pub fn forgive(&mut self) {
+    pub fn clear_suspicions(&mut self) {
         for run in self.runs.values_mut().filter(|run| run.suspicions > 0) {
             Arc::make_mut(run).suspicions = 0;
         }
@@ -426,7 +426,7 @@ impl State {
 
     /// Returns the result of `operation` on the account `id` without any change. The request is not queued.
     pub fn try_on_accounts(&self, id: &AccountId, operation: &Operation) -> Result<(), Denied> {
-        self.accounts.sheet(None).perform(id, operation)
+        self.accounts.transaction(None).perform(id, operation)
     }
 
     /// Returns a closed account, if a run in memory closed it.

@@ -29,24 +29,24 @@
 
 mod artifact;
 mod funds;
-mod heard;
-mod offered;
+mod model_stream;
+mod offered_tool;
 mod order;
 mod result_text;
 
 mod exceeded;
-mod offer;
 mod query;
 mod results;
+mod tool_offer;
 
 mod contract;
 
 mod live;
 
-mod before;
+mod before_turn;
 mod calls;
 mod recovered;
-mod speaking;
+mod streaming;
 
 mod after;
 
@@ -66,15 +66,17 @@ use crate::state::RefusalReason;
 pub use self::artifact::ArtifactRange;
 pub use self::contract::{Contract, Target, Terms};
 pub use self::funds::{Funds, RemainingFunds};
-pub use self::heard::{CallFailure, ModelSignal};
 pub use self::live::ThreadMachine;
-pub use self::offer::{ItemTool, ItemTools, ToolOffer, Wanted, may_be_offered, offer, ungranted};
-pub use self::offered::{Does, OfferedTool};
+pub use self::model_stream::{CallFailure, ModelSignal};
+pub use self::offered_tool::{Does, OfferedTool};
 pub use self::order::{ThreadOrder, ThreadTool, limits_of};
 pub use self::query::{Composed, Reseeded, ThreadAnswer, ThreadQuery};
 pub use self::results::Shown;
+pub use self::tool_offer::{
+    ItemTool, ItemTools, ToolOffer, Wanted, may_be_offered, offer, ungranted,
+};
 
-use self::before::{because_of, unpaid};
+use self::before_turn::{because_of, unpaid};
 use self::live::Live;
 
 impl ThreadMachine {
@@ -127,7 +129,7 @@ impl ThreadMachine {
     }
 
     fn is_busy(&self) -> bool {
-        self.live.speaking.is_some() || !self.live.running.is_empty()
+        self.live.partial.is_some() || !self.live.running.is_empty()
     }
 
     /// Adds `event` to the record and to `events`.
@@ -164,11 +166,11 @@ impl ThreadMachine {
     /// Returns the next move of a run without a stop request.
     fn advance(&mut self, now: Tick) -> Move<ThreadQuery> {
         match self.state().at.clone() {
-            At::Composing if self.continues() => Move::Note(self.go_on(now.at)),
+            At::Composing if self.continues() => Move::Note(self.resume_conversation(now.at)),
             At::Composing => Move::Query(Vec::new(), Box::new(ThreadQuery::Compose)),
-            At::Before(before) => self.before(now, &before),
+            At::Before(before) => self.begin_turn(now, &before),
             At::Calling(turn) => self.calling(now, &turn),
-            At::Acting(turn) => self.acting(now, &turn),
+            At::Acting(turn) => self.run_calls(now, &turn),
             At::Failed(failed) => self.failed(now.at, &failed),
         }
     }
@@ -181,11 +183,11 @@ impl ThreadMachine {
 
     /// Starts with the conversation of the thread that this one continues. A model that answered last is requested to
     /// continue.
-    fn go_on(&mut self, now: Timestamp) -> Vec<Event> {
+    fn resume_conversation(&mut self, now: Timestamp) -> Vec<Event> {
         let mut events = Vec::new();
         self.started(now, &mut events);
         let state = self.state();
-        if let (true, At::Before(before)) = (state.stands_behind_a_turn(), &state.at) {
+        if let (true, At::Before(before)) = (state.follows_finished_turn(), &state.at) {
             let told = CognitionIn {
                 turn: before.turn,
                 source: Source::Continuation,
@@ -308,7 +310,7 @@ impl Machine for ThreadMachine {
         }
     }
 
-    fn heard(&mut self, now: Tick, _slot: Slot, signal: ModelSignal) -> Vec<Event> {
+    fn on_signal(&mut self, now: Tick, _slot: Slot, signal: ModelSignal) -> Vec<Event> {
         self.hear(now.at, signal)
     }
 
@@ -344,7 +346,7 @@ impl Machine for ThreadMachine {
     fn abandon(&mut self, slot: Slot) {
         match slot {
             Slot::Part(position) => drop(self.live.running.remove(&position)),
-            Slot::Main | Slot::Hook(_) => self.live.speaking = None,
+            Slot::Main | Slot::Hook(_) => self.live.partial = None,
         }
     }
 

@@ -147,7 +147,7 @@ impl Machine for ToolMachine {
         vec![self.record(now.at, completed.into())]
     }
 
-    fn heard(&mut self, _now: Tick, _slot: Slot, signal: Infallible) -> Vec<Event> {
+    fn on_signal(&mut self, _now: Tick, _slot: Slot, signal: Infallible) -> Vec<Event> {
         match signal {}
     }
 

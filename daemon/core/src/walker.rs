@@ -160,7 +160,7 @@ impl Walker {
 
     /// Sets the shared memory; without it there is only the limit of the run itself.
     #[must_use]
-    pub fn within(self, memory: Arc<Memory>) -> Self {
+    pub fn with_memory(self, memory: Arc<Memory>) -> Self {
         Self { memory, ..self }
     }
 
@@ -195,12 +195,12 @@ impl Walker {
                 next: Some(node), ..
             } => self
                 .ask_hooks(now, events)
-                .or_else(|| self.heed_denial(now, events))
+                .or_else(|| self.handle_denial(now, events))
                 .or_else(|| self.stop_if_requested(now, events))
-                .unwrap_or_else(|| self.before(now, &node, events)),
+                .unwrap_or_else(|| self.begin_node(now, &node, events)),
             At::Between { next: None, .. } => self
                 .ask_hooks(now, events)
-                .or_else(|| self.heed_denial(now, events))
+                .or_else(|| self.handle_denial(now, events))
                 .unwrap_or_else(|| {
                     let outcome = self.completed();
                     self.finish(now, outcome, events)
@@ -208,9 +208,9 @@ impl Walker {
             At::Step(step) => self.in_step(now, &step, events),
             At::Failed { step, .. } => self
                 .ask_hooks(now, events)
-                .or_else(|| self.heed_denial(now, events))
+                .or_else(|| self.handle_denial(now, events))
                 .or_else(|| self.stop_if_requested(now, events))
-                .unwrap_or_else(|| self.try_again_as_asked(now, &step, events)),
+                .unwrap_or_else(|| self.retry_as_requested(now, &step, events)),
             At::Backoff { step, due } => self
                 .stop_if_requested(now, events)
                 .unwrap_or_else(|| self.wait_or_retry(now, &step, &due, events)),
@@ -340,7 +340,7 @@ impl Machine for Walker {
         let Some(outcome) = taken_in else {
             return !self.item_takes_no_time() && self.is_large(state);
         };
-        let Ok(result) = bounds::within(&outcome.result, usize::MAX, NOTE_BYTES) else {
+        let Ok(result) = bounds::size_within(&outcome.result, usize::MAX, NOTE_BYTES) else {
             return true;
         };
         // The end of an item is only recorded; nothing reads the state for it.
@@ -415,7 +415,7 @@ impl Machine for Walker {
         events
     }
 
-    fn heard(&mut self, _now: Tick, _slot: Slot, signal: Infallible) -> Vec<Event> {
+    fn on_signal(&mut self, _now: Tick, _slot: Slot, signal: Infallible) -> Vec<Event> {
         match signal {}
     }
 

@@ -30,7 +30,7 @@ pub struct Document {
 
 impl Document {
     /// Makes a document from a value without a text: every position is the start.
-    pub fn without_places(value: Value) -> Self {
+    pub fn without_positions(value: Value) -> Self {
         Self {
             value,
             warnings: Vec::new(),

@@ -33,7 +33,7 @@ use rye_core::model::Death;
 use rye_core::seal::sha256;
 
 /// Number of entries; further runs are computed without one.
-const PLACES: usize = 512;
+const MAX_ENTRIES: usize = 512;
 /// Number of entries in a cache line of the processor: threads begin their search in different lines.
 const APART: usize = 8;
 /// Bit in an entry of the previous process: that process died by a fault of the daemon.
@@ -55,7 +55,7 @@ struct MappedHalves<'a> {
 /// Enters one run in the file while it is computed.
 #[derive(Clone)]
 pub struct SuspectHandle {
-    board: Arc<Suspects>,
+    suspects: Arc<Suspects>,
     name: u64,
 }
 
@@ -65,7 +65,7 @@ thread_local! {
     /// Index at which this thread begins to search for an empty entry.
     static FIRST: usize = {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
-        THREADS.fetch_add(APART, Ordering::Relaxed) % PLACES
+        THREADS.fetch_add(APART, Ordering::Relaxed) % MAX_ENTRIES
     };
 }
 
@@ -78,13 +78,13 @@ impl Suspects {
             tracing::warn!(error = %with_sources(error), "nobody is suspected when a run brings the daemon down");
         }
         let board = Self { map: map.ok() };
-        board.turn(live, death);
+        board.rotate(live, death);
         board
     }
 
     /// Moves the entries of the previous process to the unsettled ones.
-    fn turn<'a>(&self, live: impl IntoIterator<Item = &'a RunId>, death: Death) {
-        let Some(sheet) = self.sheet() else { return };
+    fn rotate<'a>(&self, live: impl IntoIterator<Item = &'a RunId>, death: Death) {
+        let Some(sheet) = self.halves() else { return };
         let live: HashSet<u64> = live.into_iter().map(|run| hash(run.as_str())).collect();
         let load = |name: &AtomicU64| name.load(Ordering::SeqCst);
         let mut kept: BTreeMap<u64, u64> = BTreeMap::new();
@@ -113,7 +113,7 @@ impl Suspects {
     /// Returns how an earlier process of the daemon died while it computed `run`, if it did and that is not settled.
     pub fn death_in(&self, run: &RunId) -> Option<Death> {
         let name = hash(run.as_str());
-        let before = self.sheet()?.before.iter();
+        let before = self.halves()?.before.iter();
         let mut before = before.map(|place| place.load(Ordering::Relaxed));
         let found = before.find(|found| found & !FAULT == name)?;
         Some(if found & FAULT == 0 {
@@ -126,7 +126,12 @@ impl Suspects {
     /// Removes the unsettled entry of `run`, after its consequences are on record.
     pub fn settle(&self, run: &RunId) {
         let name = hash(run.as_str());
-        for place in self.sheet().map(|sheet| sheet.before).into_iter().flatten() {
+        for place in self
+            .halves()
+            .map(|sheet| sheet.before)
+            .into_iter()
+            .flatten()
+        {
             for name in [name, name | FAULT] {
                 // Only this name may be removed; no other thread writes it there.
                 let _held = place.compare_exchange(name, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -135,21 +140,22 @@ impl Suspects {
     }
 
     /// Returns the handle that enters `run` while it is computed.
-    pub fn actor(self: &Arc<Self>, run: &RunId) -> SuspectHandle {
+    pub fn handle(self: &Arc<Self>, run: &RunId) -> SuspectHandle {
         SuspectHandle {
-            board: Arc::clone(self),
+            suspects: Arc::clone(self),
             name: hash(run.as_str()),
         }
     }
 
-    fn sheet(&self) -> Option<MappedHalves<'_>> {
+    fn halves(&self) -> Option<MappedHalves<'_>> {
         let map = self.map.as_ref()?;
         #[expect(clippy::cast_ptr_alignment, reason = "a map begins at a page")]
         let first = map.as_ptr().cast::<u64>().cast_mut();
         // SAFETY: the map has this length, begins at a page, lives as long as the slice, and is accessed only through
         // atomics.
-        let places = unsafe { std::slice::from_raw_parts(first.cast::<AtomicU64>(), 2 * PLACES) };
-        let (before, now) = places.split_at(PLACES);
+        let places =
+            unsafe { std::slice::from_raw_parts(first.cast::<AtomicU64>(), 2 * MAX_ENTRIES) };
+        let (before, now) = places.split_at(MAX_ENTRIES);
         Some(MappedHalves { before, now })
     }
 }
@@ -170,20 +176,23 @@ impl fmt::Debug for SuspectHandle {
 
 impl SuspectHandle {
     /// Returns `task`, which is entered while it is polled.
-    pub fn runs<F: Future>(self, task: F) -> impl Future<Output = F::Output> {
+    pub fn entered<F: Future>(self, task: F) -> impl Future<Output = F::Output> {
         let mut task = Box::pin(task);
         std::future::poll_fn(move |context| {
-            let _standing = self.clone().stand();
+            let _standing = self.clone().enter();
             task.as_mut().poll(context)
         })
     }
 
     /// Enters the run for this thread until the result is dropped.
-    fn stand(self) -> EntryGuard {
-        let now = self.board.sheet().map(|sheet| sheet.now);
+    fn enter(self) -> EntryGuard {
+        let now = self.suspects.halves().map(|sheet| sheet.now);
         let place = now.and_then(|now| take(now, self.name));
         let before = CURRENT.replace(Some(self));
-        EntryGuard { place, before }
+        EntryGuard {
+            entry: place,
+            before,
+        }
     }
 }
 
@@ -202,7 +211,7 @@ fn take(places: &[AtomicU64], name: u64) -> Option<usize> {
 
 /// The entry of the run that a thread computes. Dropping it clears the entry.
 struct EntryGuard {
-    place: Option<usize>,
+    entry: Option<usize>,
     /// The run that the thread computed before.
     before: Option<SuspectHandle>,
 }
@@ -210,8 +219,8 @@ struct EntryGuard {
 impl Drop for EntryGuard {
     fn drop(&mut self) {
         let actor = CURRENT.replace(self.before.take());
-        let sheet = actor.as_ref().and_then(|actor| actor.board.sheet());
-        if let (Some(place), Some(sheet)) = (self.place, sheet) {
+        let sheet = actor.as_ref().and_then(|actor| actor.suspects.halves());
+        if let (Some(place), Some(sheet)) = (self.entry, sheet) {
             sheet.now[place].store(0, Ordering::Release);
         }
     }
@@ -221,7 +230,7 @@ impl Drop for EntryGuard {
 pub fn carried<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let actor = CURRENT.with_borrow(Clone::clone);
     move || {
-        let _standing = actor.map(SuspectHandle::stand);
+        let _standing = actor.map(SuspectHandle::enter);
         work()
     }
 }
@@ -237,7 +246,7 @@ fn map(path: &Path) -> io::Result<MmapMut> {
     let mut options = File::options();
     let options = options.read(true).write(true).create(true).truncate(false);
     let file = options.mode(0o600).open(path)?;
-    let length = 2 * PLACES * WIDTH;
+    let length = 2 * MAX_ENTRIES * WIDTH;
     let bytes = libc::off_t::try_from(length).map_err(io::Error::other)?;
     // A store to a page for which the disk has no space would kill the process.
     nix::fcntl::posix_fallocate(&file, 0, bytes)?;
@@ -276,8 +285,8 @@ mod tests {
         let live = ["computes", "hands-on", "waits", "is-done"].map(run);
         let board = open(dir.path(), &live);
         let [computes, hands_on, waits, is_done] = &live;
-        board.actor(is_done).runs(async {}).await;
-        let mut waiting = Box::pin(board.actor(waits).runs(std::future::pending::<()>()));
+        board.handle(is_done).entered(async {}).await;
+        let mut waiting = Box::pin(board.handle(waits).entered(std::future::pending::<()>()));
         assert!(waiting.as_mut().now_or_never().is_none());
         let (begun, begins) = mpsc::channel();
         let (release, held) = mpsc::channel::<()>();
@@ -288,9 +297,9 @@ mod tests {
             });
             crate::task::worker("computes", work)
         };
-        let thread = board.actor(hands_on).runs(task).await;
+        let thread = board.handle(hands_on).entered(task).await;
         begins.recv().unwrap();
-        let next = board.actor(computes).runs(async {
+        let next = board.handle(computes).entered(async {
             // The state after a kill at this instant.
             let copy = tempfile::tempdir().unwrap();
             fs::copy(dir.path().join("acting"), copy.path().join("acting")).unwrap();
@@ -327,7 +336,7 @@ mod tests {
         let [first, second, third] = &live;
         // Leaves the entry of `run`, as a death would.
         let computes =
-            |board: &Arc<Suspects>, run: &RunId| std::mem::forget(board.actor(run).stand());
+            |board: &Arc<Suspects>, run: &RunId| std::mem::forget(board.handle(run).enter());
         let deaths = |board: &Suspects| live.each_ref().map(|run| board.death_in(run));
         computes(&open(dir.path(), &live), first);
         let board = Arc::new(Suspects::open(dir.path(), &live, Death::Fault));
@@ -349,7 +358,7 @@ mod tests {
         fs::create_dir(dir.path().join("acting")).unwrap();
         let one = run("one");
         let board = open(dir.path(), std::slice::from_ref(&one));
-        drop(board.actor(&one).stand());
+        drop(board.handle(&one).enter());
         assert_eq!(board.death_in(&one), None);
     }
 
@@ -357,17 +366,17 @@ mod tests {
     fn crash_suspects_skip_runs_beyond_capacity() {
         let dir = tempfile::tempdir().unwrap();
         let board = open(dir.path(), &[]);
-        let mut held: Vec<_> = (0..=PLACES)
-            .map(|n| board.actor(&run(&format!("r{n}"))).stand())
+        let mut held: Vec<_> = (0..=MAX_ENTRIES)
+            .map(|n| board.handle(&run(&format!("r{n}"))).enter())
             .collect();
         assert_eq!(
             held.iter()
-                .filter(|standing| standing.place.is_none())
+                .filter(|standing| standing.entry.is_none())
                 .count(),
             1
         );
         while held.pop().is_some() {}
-        let now = board.sheet().unwrap().now;
+        let now = board.halves().unwrap().now;
         assert!(now.iter().all(|place| place.load(Ordering::Relaxed) == 0));
     }
 }

@@ -37,7 +37,7 @@ pub enum FailPlace {
     /// Lines are about to be written to a transcript.
     ExportLines,
     /// The checkpoints of exports are about to be replaced.
-    ExportMarks,
+    ExportCheckpoints,
     /// An object is about to be appended.
     ExportObjects,
     /// A page about a run is about to be replaced.
@@ -98,7 +98,7 @@ impl FailPlace {
         Self::Composing,
         Self::ExportAside,
         Self::ExportLines,
-        Self::ExportMarks,
+        Self::ExportCheckpoints,
         Self::ExportObjects,
         Self::ExportPage,
         Self::ExportRecord,
@@ -114,7 +114,7 @@ impl FailPlace {
             Self::Composing => "composing",
             Self::ExportAside => "export_aside",
             Self::ExportLines => "export_lines",
-            Self::ExportMarks => "export_marks",
+            Self::ExportCheckpoints => "export_marks",
             Self::ExportObjects => "export_objects",
             Self::ExportPage => "export_page",
             Self::ExportRecord => "export_record",

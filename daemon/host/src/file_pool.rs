@@ -42,7 +42,7 @@ struct Queue {
 
 impl FilePool {
     /// Runs `work`, which may block, on a thread of the pool. Cancel safe until the work begins.
-    pub async fn pass<T: Send + 'static>(
+    pub async fn run<T: Send + 'static>(
         &self,
         name: &'static str,
         work: impl FnOnce() -> T + Send + 'static,
@@ -76,7 +76,7 @@ impl FilePool {
             let gate = self.clone();
             task::blocking_detached(name, move || gate.work());
         }
-        Waiting { gate: self, number }
+        Waiting { pool: self, number }
     }
 
     /// Executes queued work until the queue is empty.
@@ -117,14 +117,14 @@ impl fmt::Debug for FilePool {
 
 /// A task that waits for queued work. Dropping it removes work that has not begun.
 struct Waiting<'a> {
-    gate: &'a FilePool,
+    pool: &'a FilePool,
     number: u64,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let job = {
-            let mut queue = self.gate.queue();
+            let mut queue = self.pool.queue();
             let place = queue
                 .waiting
                 .binary_search_by_key(&self.number, |(number, _)| *number);
@@ -168,15 +168,15 @@ mod tests {
             let (release, work) = stuck(&begun);
             releases.push(release);
             let gate = gate.clone();
-            tasks.spawn("hangs", |_| async move { gate.pass("hang", work).await });
+            tasks.spawn("hangs", |_| async move { gate.run("hang", work).await });
         }
         tokio::task::yield_now().await;
         for _ in 0..AT_ONCE {
             begins.recv_timeout(PATIENCE).unwrap();
         }
-        let mut waits = Box::pin(gate.pass("wait", || ()));
+        let mut waits = Box::pin(gate.run("wait", || ()));
         assert_eq!(waits.as_mut().now_or_never(), None);
-        assert_eq!(other.pass("elsewhere", || 7).await, 7);
+        assert_eq!(other.run("elsewhere", || 7).await, 7);
         // No task waits for the hanging work any more, but it keeps its threads.
         drop(tasks);
         assert_eq!(waits.as_mut().now_or_never(), None);
@@ -193,11 +193,11 @@ mod tests {
         for _ in 0..3 * AT_ONCE {
             let begun = begun.clone();
             let work = move || begun.send(()).unwrap();
-            let mut waits = Box::pin(gate.pass("not polled again", work));
+            let mut waits = Box::pin(gate.run("not polled again", work));
             let _done_already = waits.as_mut().now_or_never();
             ahead.push(waits);
         }
-        let last = tokio::time::timeout(PATIENCE, gate.pass("last", || 1));
+        let last = tokio::time::timeout(PATIENCE, gate.run("last", || 1));
         assert_eq!(last.await, Ok(1));
         drop(ahead);
         drop(begun);
@@ -214,14 +214,14 @@ mod tests {
             let (release, work) = stuck(&begun);
             releases.push(release);
             let gate = gate.clone();
-            tasks.spawn("hangs", |_| async move { gate.pass("hang", work).await });
+            tasks.spawn("hangs", |_| async move { gate.run("hang", work).await });
         }
         tokio::task::yield_now().await;
         for _ in 0..AT_ONCE {
             begins.recv_timeout(PATIENCE).unwrap();
         }
-        let mut first = Box::pin(gate.pass("first", || 1));
-        let mut second = Box::pin(gate.pass("second", || 2));
+        let mut first = Box::pin(gate.run("first", || 1));
+        let mut second = Box::pin(gate.run("second", || 2));
         assert_eq!(first.as_mut().now_or_never(), None);
         assert_eq!(second.as_mut().now_or_never(), None);
         drop(first);

@@ -98,7 +98,7 @@ pub struct Group<T> {
     /// Number of pieces whose results were not returned yet.
     open: usize,
     results: mpsc::UnboundedReceiver<T>,
-    teller: mpsc::UnboundedSender<T>,
+    sender: mpsc::UnboundedSender<T>,
 }
 
 impl<T: Send + 'static> Group<T> {
@@ -112,14 +112,14 @@ impl<T: Send + 'static> Group<T> {
             tasks: JoinSet::new(),
             open: 0,
             results,
-            teller,
+            sender: teller,
         }
     }
 
     /// Starts a piece of work.
     pub fn spawn(&mut self, work: impl Future<Output = T> + Send + 'static) {
         self.open += 1;
-        let teller = self.teller.clone();
+        let teller = self.sender.clone();
         self.tasks.spawn(async move {
             // The owner may have been dropped, and this task is aborted then.
             let _gone = teller.send(work.await);
@@ -137,7 +137,7 @@ impl<T: Send + 'static> Group<T> {
             return;
         }
         self.open += work.len();
-        let teller = self.teller.clone();
+        let teller = self.sender.clone();
         self.tasks.spawn(async move {
             let mut work: FuturesUnordered<F> = work.into_iter().collect();
             while let Some(result) = work.next().await {

@@ -44,36 +44,40 @@ impl Kinded for Error {
 }
 
 /// Adds the origin `space` to the list entries of `file`.
-pub fn mark(mut file: Map<String, Value>, space: Space) -> Result<Map<String, Value>, Error> {
-    mark_map(&mut file, space, &mut String::new())?;
+pub fn add_origin(mut file: Map<String, Value>, space: Space) -> Result<Map<String, Value>, Error> {
+    add_origin_to_map(&mut file, space, &mut String::new())?;
     Ok(file)
 }
 
-fn mark_map(map: &mut Map<String, Value>, space: Space, at: &mut String) -> Result<(), Error> {
+fn add_origin_to_map(
+    map: &mut Map<String, Value>,
+    space: Space,
+    at: &mut String,
+) -> Result<(), Error> {
     if map.contains_key(ORIGIN) {
         return Err(Error::Reserved { at: at.clone() });
     }
     for (key, value) in map {
-        below(at, key, |at| mark_value(value, space, at))?;
+        below(at, key, |at| add_origin_to_value(value, space, at))?;
     }
     Ok(())
 }
 
-fn mark_value(value: &mut Value, space: Space, at: &mut String) -> Result<(), Error> {
+fn add_origin_to_value(value: &mut Value, space: Space, at: &mut String) -> Result<(), Error> {
     match value {
-        Value::Object(map) => mark_map(map, space, at),
-        Value::Array(list) => mark_list(list, space, at),
+        Value::Object(map) => add_origin_to_map(map, space, at),
+        Value::Array(list) => add_origin_to_list(list, space, at),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
     }
 }
 
-fn mark_list(list: &mut [Value], space: Space, at: &mut String) -> Result<(), Error> {
+fn add_origin_to_list(list: &mut [Value], space: Space, at: &mut String) -> Result<(), Error> {
     let unique = by_id(list);
     for index in 0..list.len() {
         let (before, rest) = list.split_at_mut(index);
         let Some(entry) = rest.first_mut() else { break };
         below(at, &index.to_string(), |at| {
-            mark_value(entry, space, at)?;
+            add_origin_to_value(entry, space, at)?;
             let Value::Object(map) = entry else {
                 return Ok(());
             };
@@ -94,15 +98,15 @@ fn mark_list(list: &mut [Value], space: Space, at: &mut String) -> Result<(), Er
 }
 
 /// Removes the origins again.
-pub fn unmark(map: &mut Map<String, Value>) {
+pub fn remove_origins(map: &mut Map<String, Value>) {
     map.shift_remove(ORIGIN);
-    map.values_mut().for_each(unmark_value);
+    map.values_mut().for_each(remove_origins_of_value);
 }
 
-fn unmark_value(value: &mut Value) {
+fn remove_origins_of_value(value: &mut Value) {
     match value {
-        Value::Object(map) => unmark(map),
-        Value::Array(list) => list.iter_mut().for_each(unmark_value),
+        Value::Object(map) => remove_origins(map),
+        Value::Array(list) => list.iter_mut().for_each(remove_origins_of_value),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

@@ -52,7 +52,7 @@ pub enum Error {
     },
     /// A file that was written has no path that an item may have.
     #[error("failed to find the file just written")]
-    Place {
+    Locate {
         #[source]
         source: spaces::Error,
     },
@@ -70,7 +70,7 @@ impl Kinded for Error {
             Self::Key { source } => source.kind(),
             Self::Trust { source } => source.kind(),
             Self::Write { source, .. } => file::kind(source),
-            Self::Place { source } => source.kind(),
+            Self::Locate { source } => source.kind(),
             Self::Sign { source } => source.kind(),
         }
     }
@@ -147,7 +147,7 @@ pub fn init(
         if name.starts_with("tools/") && !spaces::is_test(&path) {
             let place = spaces
                 .locate(&path)
-                .map_err(|source| Error::Place { source })?;
+                .map_err(|source| Error::Locate { source })?;
             let signed = sign::sign(&spaces, &place, &key, at);
             let signed = signed.map_err(|source| Error::Sign { source })?;
             // A missing copy has one effect only: the next signature has no previous text to compare with.

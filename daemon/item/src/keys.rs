@@ -201,7 +201,7 @@ impl KeyDir {
     }
 
     /// Rewrites the public key file if it does not hold the public key of `key`. Returns true if it was rewritten.
-    pub fn mend_public(&self, key: &SecretKey) -> Result<bool, Error> {
+    pub fn repair_public(&self, key: &SecretKey) -> Result<bool, Error> {
         let expected = key.public().to_pem();
         if fs::read(self.public_path()).is_ok_and(|found| found == expected.as_bytes()) {
             return Ok(false);
@@ -304,7 +304,7 @@ mod tests {
         let keys = KeyDir::of_user(home.path());
         let key = keys.create().unwrap();
         let sound = fs::read(keys.public_path()).unwrap();
-        assert!(!keys.mend_public(&key).unwrap());
+        assert!(!keys.repair_public(&key).unwrap());
         let other = SecretKey::from_seed(&[7; 32]).public().to_pem();
         let mut flipped = sound.clone();
         flipped[40] ^= 1;
@@ -313,7 +313,7 @@ mod tests {
                 Some(text) => fs::write(keys.public_path(), text).unwrap(),
                 None => fs::remove_file(keys.public_path()).unwrap(),
             }
-            assert!(keys.mend_public(&key).unwrap());
+            assert!(keys.repair_public(&key).unwrap());
             assert_eq!(fs::read(keys.public_path()).unwrap(), sound);
         }
     }

@@ -43,7 +43,7 @@ use crate::trust::{PartialCoverage, TrustStore, TrustedKey};
 
 pub use self::catalog::{Entry, ListedItem};
 pub use self::config::Layers;
-pub(crate) use self::declared::{declared_place, nameless};
+pub(crate) use self::declared::{check_location, nameless};
 pub use self::documents::Document;
 pub use self::draft::Draft;
 pub use self::elsewhere::Shadowed;
@@ -203,7 +203,7 @@ impl Library {
                 source,
             }
         })?;
-        declared_place(place, &metadata)?;
+        check_location(place, &metadata)?;
         if metadata.name.is_none() {
             coverage = covers_part("its name, which is not in the file")?;
         }

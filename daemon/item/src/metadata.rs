@@ -123,7 +123,7 @@ pub struct Unread {
     /// True if the key has a meaning that this release does not implement.
     pub is_known: bool,
     /// Suggested key.
-    pub near: Option<&'static str>,
+    pub suggestion: Option<&'static str>,
 }
 
 impl Metadata {

@@ -5,8 +5,8 @@
 //! atomically and keeps its permissions and line ends.
 
 mod name;
-mod past;
 mod schemas;
+mod signed_copies;
 
 use std::borrow::Cow;
 use std::fs;
@@ -21,12 +21,12 @@ use rye_core::id::{InvalidId, ItemId, ItemKind, ItemRef};
 use rye_core::seal::{self, Coverage, SecretKey, Token};
 
 use crate::file;
-use crate::library::{self, declared_place};
+use crate::library::{self, check_location};
 use crate::metadata::{self, Metadata};
 use crate::spaces::{self, FOLDER, ItemLocation, SKIPPED, Space, Spaces};
 use crate::trust;
 
-pub use self::past::SignedCopies;
+pub use self::signed_copies::SignedCopies;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -125,7 +125,7 @@ pub enum Error {
 
 impl Error {
     /// True if the arguments of the call are invalid: a name or a pattern that cannot be one.
-    pub fn is_about_the_words(&self) -> bool {
+    pub fn is_invalid_argument(&self) -> bool {
         matches!(self, Self::Name { .. } | Self::Pattern { .. })
     }
 }
@@ -163,7 +163,7 @@ pub struct Signed {
     /// True if the item's name was missing and has been added.
     pub named: bool,
     /// Previous signature in the file, by any signer, valid or not.
-    pub before: Option<Token>,
+    pub previous_signature: Option<Token>,
     /// The signed content, with line ends normalised.
     pub text: String,
 }
@@ -363,7 +363,7 @@ pub fn sign(
             content_hash: seal.token.hash,
             change: Change::Current,
             named: false,
-            before,
+            previous_signature: before,
             text: covered,
         });
     }
@@ -381,7 +381,7 @@ pub fn sign(
         content_hash: seal.token.hash,
         change: Change::Written,
         named,
-        before,
+        previous_signature: before,
         text: covered,
     })
 }
@@ -436,7 +436,7 @@ fn check(spaces: &Spaces, place: &ItemLocation, text: &str) -> Result<(), Error>
         }
     }
     let metadata = metadata(place, text)?;
-    declared_place(place, &metadata).map_err(|error| Error::Misplaced {
+    check_location(place, &metadata).map_err(|error| Error::Misplaced {
         source: Box::new(error),
     })?;
     if metadata.version.as_deref().is_some_and(is_version) {

@@ -28,8 +28,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rye_core::clock::Timestamp;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemId, ItemKind};
+use rye_core::printable::shell_word;
 use rye_core::seal::{self, Fingerprint, PublicKey, SecretKey};
-use rye_core::sight::shell_word;
 
 use crate::file;
 use crate::spaces::{FOLDER, Space, Spaces};
@@ -455,7 +455,7 @@ fn admit(mut candidates: Vec<Candidate>, loaded: &mut Loaded) {
         let before = candidates.len();
         let mut waiting = Vec::new();
         for candidate in candidates {
-            match vouched(&candidate, &loaded.keys) {
+            match verify_entry(&candidate, &loaded.keys) {
                 Some(Ok(())) => insert(candidate.entry, &mut loaded.keys),
                 Some(Err(error)) => loaded.refused.push(Refused {
                     reason: with_way_out(&error, &candidate.entry.path),
@@ -481,7 +481,7 @@ fn admit(mut candidates: Vec<Candidate>, loaded: &mut Loaded) {
 }
 
 /// Verifies the signature of an entry; `None` if its signer is unknown or revoked.
-fn vouched(
+fn verify_entry(
     candidate: &Candidate,
     keys: &BTreeMap<Fingerprint, Arc<TrustedKey>>,
 ) -> Option<Result<(), seal::Error>> {

@@ -49,7 +49,9 @@ impl Backlog {
         let permit = Arc::clone(&self.commits)
             .try_acquire_owned()
             .or_else(|_| Arc::clone(&self.notes).try_acquire_owned());
-        permit.map(Permit::of).map_err(|_none| Error::Behind)
+        permit
+            .map(Permit::of)
+            .map_err(|_none| Error::DiskOverloaded)
     }
 }
 

@@ -13,9 +13,9 @@ use rye_core::id::RunId;
 use rye_host::task;
 use tokio::sync::oneshot;
 
+use crate::coalescing_queue::CoalescingQueue;
 use crate::error::Error;
 use crate::history::{self, Compacted, Scope, Store};
-use crate::mailbox::CoalescingQueue;
 
 /// Requests to the compactor.
 #[derive(Debug, Default)]

@@ -70,7 +70,7 @@ pub enum Error {
     Closed,
     /// The disk is so slow that no more commits can wait for it.
     #[error("the disk that holds the log does not keep up")]
-    Behind,
+    DiskOverloaded,
     /// A change of the commit was refused; none of them was applied.
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -148,7 +148,7 @@ impl Error {
             | Self::Unreadable { .. }
             | Self::Failed(_)
             | Self::Closed
-            | Self::Behind
+            | Self::DiskOverloaded
             | Self::Refused(_)
             | Self::Unknown { .. }
             | Self::DataLoss { .. }
@@ -169,9 +169,11 @@ impl Error {
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Files { .. } | Self::Failed(_) | Self::Closed | Self::Behind | Self::Index(_) => {
-                ErrorKind::Unavailable
-            }
+            Self::Files { .. }
+            | Self::Failed(_)
+            | Self::Closed
+            | Self::DiskOverloaded
+            | Self::Index(_) => ErrorKind::Unavailable,
             Self::MemoryFull { .. } | Self::TooLong { .. } => ErrorKind::Exhausted,
             Self::Object(source) => source.kind(),
             Self::Corrupt { .. }

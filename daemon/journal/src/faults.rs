@@ -90,7 +90,7 @@ pub mod hooks {
         changed: Condvar,
         released: Condvar,
         syncs: AtomicU64,
-        gate: watch::Sender<HeldCommits>,
+        held_commits: watch::Sender<HeldCommits>,
         /// Number of commits that are held now.
         pub held: watch::Sender<usize>,
         hanging: Mutex<Hanging>,
@@ -115,7 +115,7 @@ pub mod hooks {
 
         /// Holds the commits that `gate` names from now on, and releases all others.
         pub fn hold(&self, gate: HeldCommits) {
-            self.gate.send_replace(gate);
+            self.held_commits.send_replace(gate);
         }
 
         /// Makes the project with these `files` hang from now on.
@@ -189,7 +189,7 @@ pub mod hooks {
                         .any(|change| change.event.name() == name && depth(change) == Some(below))
                 })
             };
-            let mut gate = self.inner.gate.subscribe();
+            let mut gate = self.inner.held_commits.subscribe();
             if !names(&gate.borrow_and_update()) {
                 return;
             }

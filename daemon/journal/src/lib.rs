@@ -27,9 +27,9 @@
 mod options;
 mod watermark;
 
+mod coalescing_queue;
 mod faults;
 pub mod history;
-mod mailbox;
 
 mod log;
 mod record;

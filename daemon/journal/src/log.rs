@@ -24,8 +24,8 @@ pub(crate) mod segment;
 pub use self::segment::Storage;
 use self::segment::{Pool, Segment};
 pub(crate) use self::segment::{size, sync_dir};
+use crate::coalescing_queue::{CoalescingQueue, LINGER};
 use crate::faults::Faults;
-use crate::mailbox::{CoalescingQueue, LINGER};
 use crate::watermark::{Failure, Watermark, lock};
 use rye_host::fail_point::{self, Side};
 
@@ -52,7 +52,7 @@ pub(crate) struct Log {
     pub(crate) queue: CoalescingQueue<Vec<Job>>,
     /// Set when the writer begins a new segment: a checkpoint can make the older ones superfluous.
     pub(crate) rolled: AtomicBool,
-    places: Mutex<FrameTable>,
+    frames_on_disk: Mutex<FrameTable>,
     /// Last synced position. It fails with the log.
     pub(crate) durable: Watermark,
     pub(crate) faults: Faults,
@@ -90,7 +90,7 @@ impl Frames {
 impl FrameTable {
     /// Returns the frames from `from` on that follow each other in one segment, and its file. They have at most `most`
     /// bytes together, except that the first is always included.
-    fn run_of(&self, from: Lsn, most: usize) -> (Vec<(Lsn, FrameLocation)>, Option<Arc<File>>) {
+    fn contiguous(&self, from: Lsn, most: usize) -> (Vec<(Lsn, FrameLocation)>, Option<Arc<File>>) {
         let mut spots: Vec<(Lsn, FrameLocation)> = Vec::new();
         let Some((first, file)) = self.get(from) else {
             return (spots, None);
@@ -130,7 +130,7 @@ impl Log {
             pool,
             queue: CoalescingQueue::default(),
             rolled: AtomicBool::new(false),
-            places: Mutex::new(places),
+            frames_on_disk: Mutex::new(places),
             durable: Watermark::new(last),
             faults,
         }
@@ -143,7 +143,7 @@ impl Log {
 
     /// Returns the body of the frame at `lsn`; `None` if the log no longer holds it or does not hold it yet. Blocks.
     pub(crate) fn read(&self, lsn: Lsn) -> io::Result<Option<Vec<u8>>> {
-        let found = lock(&self.places).get(lsn);
+        let found = lock(&self.frames_on_disk).get(lsn);
         let Some((place, file)) = found else {
             return Ok(None);
         };
@@ -155,18 +155,18 @@ impl Log {
 
     /// Position of the oldest frame that can be read, or of the next one if there is none.
     pub(crate) fn first(&self) -> Lsn {
-        lock(&self.places).first
+        lock(&self.frames_on_disk).first
     }
 
     /// Number of segments with frames that are needed, including the one that is being written.
     pub(crate) fn segments(&self) -> usize {
-        lock(&self.places).segments.len()
+        lock(&self.frames_on_disk).segments.len()
     }
 
     /// Reads the frames from `from` on with one read: those in one segment that have at most `most` bytes together, and
     /// at least one. Returns none if the log does not hold `from`. Blocks.
     pub(crate) fn read_many(&self, from: Lsn, most: usize) -> io::Result<Frames> {
-        let (spots, file) = lock(&self.places).run_of(from, most);
+        let (spots, file) = lock(&self.frames_on_disk).contiguous(from, most);
         let Some(((_, first), file)) = spots.first().zip(file) else {
             return Ok(Frames::default());
         };
@@ -206,7 +206,7 @@ impl Log {
     /// Drops frames up to `lsn`, and removes the segments that held no others.
     pub(crate) fn drop_through(&self, lsn: Lsn) -> io::Result<()> {
         let unused = {
-            let mut places = lock(&self.places);
+            let mut places = lock(&self.frames_on_disk);
             while places.first <= lsn && places.frames.pop_front().is_some() {
                 places.first = places.first.next();
             }
@@ -249,7 +249,7 @@ impl Writer {
     /// Returns a writer that continues at `offset` of `segment`, after the frame at `last`.
     pub(crate) fn new(log: Arc<Log>, segment: Segment, offset: u64, last: Lsn) -> Self {
         let file = Arc::new(segment.file);
-        lock(&log.places)
+        lock(&log.frames_on_disk)
             .segments
             .insert(segment.id, Arc::clone(&file));
         Self {
@@ -346,7 +346,9 @@ impl Writer {
         }
         self.log.faults.before_sync()?;
         self.file.sync_data()?;
-        lock(&self.log.places).frames.extend(self.pending.drain(..));
+        lock(&self.log.frames_on_disk)
+            .frames
+            .extend(self.pending.drain(..));
         self.log.durable.advance(self.last);
         Ok(())
     }
@@ -360,7 +362,7 @@ impl Writer {
         self.file = Arc::new(next.file);
         self.capacity = next.capacity;
         self.offset = 0;
-        lock(&self.log.places)
+        lock(&self.log.frames_on_disk)
             .segments
             .insert(self.segment, Arc::clone(&self.file));
         self.log.rolled.store(true, Ordering::Relaxed);

@@ -21,13 +21,13 @@ use rye_core::state;
 use rye_core::transcript::{Fact, Head};
 use rye_host::fail_point::{self, FailPlace};
 
+use crate::coalescing_queue::CoalescingQueue;
 use crate::history::Removal;
 use crate::jobs::{CheckpointJob, CheckpointRun, Commit, Ended, Inbox, Job, Replayed};
 use crate::log::Log;
-use crate::mailbox::CoalescingQueue;
 use crate::options::Signer;
 use crate::stream::run_stream::RunStream;
-use crate::stream::{Published, wide};
+use crate::stream::{Published, all_runs};
 use crate::watermark::Failure;
 
 /// The publisher, run by its own thread.
@@ -108,7 +108,7 @@ impl Publisher {
             .and_then(|()| self.log.durable.reach_blocking(begin));
         let result = replay.and_then(|()| {
             drop(self.published.wide.show(begin, Vec::new));
-            self.published.mark.advance(begin);
+            self.published.watermark.advance(begin);
             jobs.iter().try_for_each(|job| match job {
                 Job::Commit { commit, permit } => {
                     drop(permit);
@@ -138,7 +138,7 @@ impl Publisher {
             })
         });
         if let Err(failure) = result {
-            self.published.mark.fail(failure);
+            self.published.watermark.fail(failure);
         }
     }
 
@@ -148,7 +148,7 @@ impl Publisher {
         self.published.touches.remove(lsn, &removal);
         self.sealer.post(|inbox| inbox.removals.push(removal));
         drop(self.published.wide.show(lsn, Vec::new));
-        self.published.mark.advance(lsn);
+        self.published.watermark.advance(lsn);
         Ok(())
     }
 
@@ -168,7 +168,7 @@ impl Publisher {
         }
         live.ledger.enter(rows);
         let shown = self.published.wide.show(lsn, || {
-            let events = entries.iter().map(|entry| wide::Event {
+            let events = entries.iter().map(|entry| all_runs::Event {
                 stream: Arc::clone(&entry.stream),
                 line: entry.line(lsn, at),
                 last: entry.rest().is_some_and(|rest| rest.ended),
@@ -204,9 +204,9 @@ impl Publisher {
         }
         let moved = entries.iter();
         let moved = moved.map(|entry| (&entry.stream.id, &*entry.stream.spec.files, entry.kind()));
-        self.published.touches.mark(lsn, moved);
+        self.published.touches.record(lsn, moved);
         drop(shown);
-        self.published.mark.advance(lsn);
+        self.published.watermark.advance(lsn);
         Ok(())
     }
 

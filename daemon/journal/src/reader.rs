@@ -5,7 +5,7 @@ mod spot;
 
 mod event_store;
 
-mod past;
+mod run_pages;
 
 mod range;
 
@@ -17,7 +17,7 @@ mod transcript;
 pub use cursor::{Cursor, Of, Read, Sees, Since, Until};
 pub(crate) use event_store::EventStore;
 pub use live::{Live, Shown};
-pub(crate) use past::Source;
+pub(crate) use run_pages::Source;
 pub(crate) use run_store::RunStore;
 pub use spot::Spot;
 pub use transcript::{Extract, Piece, Reader, THREADS, Verdict, WrittenLine};

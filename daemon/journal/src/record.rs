@@ -232,7 +232,7 @@ impl Rendered {
     }
 
     /// Returns the rendered form of an event that was read back.
-    pub(crate) fn again(name: &'static str, logged: &Logged) -> Self {
+    pub(crate) fn of_logged(name: &'static str, logged: &Logged) -> Self {
         Self {
             name,
             payload: logged.shown().into_owned(),

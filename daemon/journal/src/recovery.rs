@@ -85,7 +85,7 @@ pub(crate) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
 
     let mut replay = Replay::new(base.unwrap_or_default(), &objects, &options.memory);
     let tail = scan(&dir, &ids, &mut replay)?;
-    replay.forgive();
+    replay.clear_suspicions();
     debug_assert_eq!(replay.state.recount(), Ok(()), "what was read adds up");
 
     // Files are written only from here on.
@@ -179,10 +179,10 @@ fn scan(dir: &Path, ids: &[SegmentId], replay: &mut Replay<'_>) -> Result<Option
         });
         if !is_sound {
             let mut claims = LaterFrames::default();
-            claims.hear(*id, &bytes[at..]);
+            claims.add(*id, &bytes[at..]);
             for later in &ids[place + 1..] {
                 let path = segment::path(dir, *later);
-                claims.hear(*later, &frames(&path)?);
+                claims.add(*later, &frames(&path)?);
             }
             if claims.contradict(replay) {
                 let offset = size(at);
@@ -198,12 +198,12 @@ fn scan(dir: &Path, ids: &[SegmentId], replay: &mut Replay<'_>) -> Result<Option
 /// length before its first frame.
 fn frames(path: &Path) -> Result<Vec<u8>, Error> {
     let mut bytes = fs::read(path).map_err(files("read", path))?;
-    if !bytes.ends_with(segment::MARK) {
+    if !bytes.ends_with(segment::TRAILER) {
         return Err(Error::Missing {
             path: path.to_owned(),
         });
     }
-    bytes.truncate(bytes.len() - segment::MARK.len());
+    bytes.truncate(bytes.len() - segment::TRAILER.len());
     Ok(bytes)
 }
 
@@ -216,7 +216,7 @@ struct LaterFrames {
 }
 
 impl LaterFrames {
-    fn hear(&mut self, id: SegmentId, bytes: &[u8]) {
+    fn add(&mut self, id: SegmentId, bytes: &[u8]) {
         for frame in Frame::search(id, bytes) {
             self.durable = self.durable.max(frame.durable);
             self.last = self.last.max(frame.lsn);
@@ -320,9 +320,9 @@ impl<'a> Replay<'a> {
     }
 
     /// Handles the start of an epoch: if the previous one was closed in order, no run is a crash suspect.
-    fn forgive(&mut self) {
+    fn clear_suspicions(&mut self) {
         if std::mem::take(&mut self.closed) {
-            self.state.forgive();
+            self.state.clear_suspicions();
         }
     }
 
@@ -352,7 +352,7 @@ impl<'a> Replay<'a> {
         match serde_json::from_slice(frame.payload).map_err(|source| unreadable(source.into()))? {
             Body::Epoch { epoch, .. } => {
                 self.epoch = self.epoch.max(epoch);
-                self.forgive();
+                self.clear_suspicions();
             }
             Body::Closed { .. } => self.closed = true,
             Body::Removed(removal) => {
@@ -396,7 +396,7 @@ impl<'a> Replay<'a> {
                 )
                 .into());
             }
-            let text = Rendered::again(change.event.name(), &record.event);
+            let text = Rendered::of_logged(change.event.name(), &record.event);
             let stream = &streams[fact.run];
             entries.push(Entry::new(stream, &change.event, fact, text));
         }

@@ -21,11 +21,11 @@ use tokio::sync::oneshot;
 
 use self::sections::Material;
 use crate::base::{Base, BaseHead, Span, Stored};
+use crate::coalescing_queue::CoalescingQueue;
 use crate::faults::Faults;
 use crate::history;
 use crate::index::{IndexError, Keeper};
 use crate::jobs::{CheckpointJob, Ended, Inbox};
-use crate::mailbox::CoalescingQueue;
 use crate::options::SealBounds;
 use crate::watermark::Failure;
 
@@ -93,7 +93,13 @@ impl Sealer {
     /// the sealer thread.
     pub(crate) fn run(mut self, base: Lsn, begin: Lsn) {
         self.index.open_if_due();
-        if self.material.published.mark.reach_blocking(begin).is_ok() {
+        if self
+            .material
+            .published
+            .watermark
+            .reach_blocking(begin)
+            .is_ok()
+        {
             self.find_spans(base);
         }
         loop {
@@ -101,7 +107,7 @@ impl Sealer {
             self.faults.before_position();
             // The publisher queues an ended run before it advances the watermark, so this take gets all runs that ended
             // up to `published`.
-            let published = self.material.published.mark.get();
+            let published = self.material.published.watermark.get();
             let mut rest = self.inbox.take(Some(Duration::ZERO));
             let mut waiting = std::mem::take(&mut self.waiting);
             waiting.append(&mut first.value.waiting);
@@ -189,7 +195,7 @@ impl Sealer {
                     tracing::warn!(%error, "history cannot be written; log and memory keep what it lacks");
                     self.has_failed = true;
                     let is_behind = self.material.log.segments() > MAX_UNSEALED;
-                    self.material.log.pool.set_behind(is_behind);
+                    self.material.log.pool.set_unsealed_backlog(is_behind);
                     if error.kind() == io::ErrorKind::InvalidData {
                         let failure = Failure::Write(Arc::new(error));
                         self.material.log.durable.fail(failure);
@@ -199,7 +205,7 @@ impl Sealer {
             }
         }
         (self.has_removals, self.has_failed) = (false, false);
-        self.material.log.pool.set_behind(false);
+        self.material.log.pool.set_unsealed_backlog(false);
         true
     }
 

@@ -142,7 +142,7 @@ pub(crate) struct Order {
     pub(crate) state: State,
     pub(crate) positions: Positions,
     /// Callers that wait for budget.
-    pub(crate) line: BudgetQueue,
+    pub(crate) budget_queue: BudgetQueue,
     closed: bool,
     publisher: Option<Sender<jobs::Job>>,
 }
@@ -167,7 +167,7 @@ impl Order {
             epoch,
             state,
             positions,
-            line: BudgetQueue::default(),
+            budget_queue: BudgetQueue::default(),
             closed: false,
             publisher: Some(publisher),
         }
@@ -292,7 +292,9 @@ impl Sequencer {
         let checked = self.accepting()?.state.check(&draft, &conditions);
         match checked {
             // Stale drafts and missing budget are left for the commit itself to detect.
-            Err(refused) if refused.why != RefusalReason::Stale && refused.lacking().is_none() => {
+            Err(refused)
+                if refused.why != RefusalReason::Stale && refused.awaited_limit().is_none() =>
+            {
                 Err(refused.into())
             }
             Ok(_) | Err(_) => Ok(draft.into_changes()),
@@ -315,13 +317,14 @@ impl Sequencer {
         for _ in 0..DRAFTS {
             let base = self.accepting()?.state.base(&changes);
             let draft = base.draft(self.clock.now(), changes);
-            let drafted = Drafted::new(draft.map_err(|why| warnings.told(why))?, &texts);
+            let drafted =
+                Drafted::new(draft.map_err(|why| warnings.without_warnings(why))?, &texts);
             let conditions = self.conditions(&asker);
             let sequencer = self.accepting()?;
             match sequencer.state.check(&drafted.draft, &conditions) {
                 Ok(rows) => {
                     let notices = sequencer.state.notices(&drafted.draft);
-                    if warnings.are(&notices) {
+                    if warnings.cover(&notices) {
                         return Ok(self.seal(sequencer, drafted, rows, texts, permit));
                     }
                     drop(sequencer);
@@ -333,8 +336,8 @@ impl Sequencer {
                     changes = drafted.draft.into_changes();
                 }
                 Err(refused) => {
-                    self.stand_in_line(sequencer, &refused, asker);
-                    return Err(warnings.told(refused).into());
+                    self.wait_for_budget(sequencer, &refused, asker);
+                    return Err(warnings.without_warnings(refused).into());
                 }
             }
         }
@@ -355,16 +358,17 @@ impl Sequencer {
         loop {
             let base = sequencer.state.base(&changes);
             let draft = base.draft(self.clock.now(), changes);
-            let drafted = Drafted::new(draft.map_err(|why| warnings.told(why))?, &texts);
+            let drafted =
+                Drafted::new(draft.map_err(|why| warnings.without_warnings(why))?, &texts);
             let rows = match sequencer.state.check(&drafted.draft, &conditions) {
                 Ok(rows) => rows,
                 Err(refused) => {
-                    self.stand_in_line(sequencer, &refused, asker);
-                    return Err(warnings.told(refused).into());
+                    self.wait_for_budget(sequencer, &refused, asker);
+                    return Err(warnings.without_warnings(refused).into());
                 }
             };
             let notices = sequencer.state.notices(&drafted.draft);
-            if warnings.are(&notices) {
+            if warnings.cover(&notices) {
                 return Ok(self.seal(sequencer, drafted, rows, texts, permit));
             }
             changes = drafted.draft.into_changes();
@@ -386,7 +390,7 @@ impl Sequencer {
         let lsn = sequencer.advance();
         fail_point::commit(lsn, draft.facts().map(|(change, _)| &change.event));
         let applied = sequencer.state.apply(draft, rows);
-        sequencer.line.call(&applied.concerned);
+        sequencer.budget_queue.call(&applied.to_retry);
         let streams: Vec<Arc<RunStream>> = applied
             .runs
             .iter()

@@ -1,11 +1,11 @@
 //! Tests of the journal on real files. Shared parts are in `testing`.
 
 mod accounts;
+mod budget_queue;
 mod deltas;
 mod durability;
 mod feeds;
 mod fence;
-mod line;
 mod merged;
 mod reader;
 mod recovery;

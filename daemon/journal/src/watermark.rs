@@ -54,13 +54,13 @@ impl Reached {
 
 /// Registration of a waiting task. Dropping it removes it from the map.
 struct Waiting<'a> {
-    mark: &'a Watermark,
-    place: (Lsn, u64),
+    watermark: &'a Watermark,
+    key: (Lsn, u64),
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        lock(&self.mark.reached).waiting.remove(&self.place);
+        lock(&self.watermark.reached).waiting.remove(&self.key);
     }
 }
 
@@ -131,7 +131,10 @@ impl Watermark {
             let place = (lsn, reached.next);
             reached.next += 1;
             reached.waiting.insert(place, call);
-            Waiting { mark: self, place }
+            Waiting {
+                watermark: self,
+                key: place,
+            }
         };
         // The sender is dropped only after it has sent.
         let _called = called.await;

@@ -19,7 +19,7 @@ use serde_json::{Map, Number, Value, map};
 /// Most steps for determining if a value is valid: about a second.
 const MOST_STEPS: u64 = 20_000_000;
 /// Most steps for collecting errors: each may leave an error in memory.
-const MOST_TOLD_STEPS: u64 = 50_000;
+const MAX_ERROR_STEPS: u64 = 50_000;
 /// Characters of a text that cost one step.
 const CHARACTERS: usize = 64;
 /// Most patterns in one schema.
@@ -135,7 +135,7 @@ impl Schema {
         if fits.ok_or(CheckError::TooComplex)? {
             return Ok(Vec::new());
         }
-        let told = metered(MOST_TOLD_STEPS, || {
+        let told = metered(MAX_ERROR_STEPS, || {
             let errors = self.validator.iter_errors(MeteredValue(value)).take(most);
             errors.map(|error| Problem::of(&error)).collect()
         });

@@ -60,10 +60,10 @@ impl LineFilter {
 #[derive(Debug)]
 pub struct Reader {
     log: Arc<Log>,
-    gate: FilePool,
-    wanted: LineFilter,
+    pool: FilePool,
+    filter: LineFilter,
     written: watch::Receiver<u64>,
-    place: ReadPosition,
+    position: ReadPosition,
 }
 
 /// Read position.
@@ -83,9 +83,9 @@ impl Reader {
         Self {
             written: log.written.subscribe(),
             log,
-            gate,
-            wanted,
-            place: ReadPosition::default(),
+            pool: gate,
+            filter: wanted,
+            position: ReadPosition::default(),
         }
     }
 
@@ -94,9 +94,9 @@ impl Reader {
         self.written.mark_unchanged();
         let log = Arc::clone(&self.log);
         let end = self
-            .gate
-            .pass("look for the end of async.log", move || end(&log));
-        self.place = end.await?;
+            .pool
+            .run("look for the end of async.log", move || end(&log));
+        self.position = end.await?;
         Ok(())
     }
 
@@ -111,14 +111,14 @@ impl Reader {
             self.written.mark_unchanged();
             let (log, wanted, place) = (
                 Arc::clone(&self.log),
-                self.wanted.clone(),
-                self.place.clone(),
+                self.filter.clone(),
+                self.position.clone(),
             );
             let read = self
-                .gate
-                .pass("read async.log", move || read(&log, &wanted, place));
+                .pool
+                .run("read async.log", move || read(&log, &wanted, place));
             let (pieces, place, more) = read.await?;
-            self.place = place;
+            self.position = place;
             if !pieces.is_empty() || !more {
                 return Ok(pieces);
             }

@@ -29,16 +29,16 @@ fn reader(log: &Arc<Log>, node: Option<&str>, item: Option<&str>) -> Reader {
     Reader::new(Arc::clone(log), FilePool::default(), wanted)
 }
 
-fn told(pieces: &[Piece]) -> Vec<(&str, &str)> {
+fn texts(pieces: &[Piece]) -> Vec<(&str, &str)> {
     let pieces = pieces.iter();
     pieces
         .map(|piece| (piece.heading.as_str(), piece.text.as_str()))
         .collect()
 }
 
-async fn say(log: &Arc<Log>, heading: &str, bytes: &[u8]) {
+async fn write_lines(log: &Arc<Log>, heading: &str, bytes: &[u8]) {
     let voice = OutputWriter::new(Arc::clone(log), FilePool::default(), heading);
-    voice.hear(Source::Stdout, bytes);
+    voice.receive(Source::Stdout, bytes);
     voice.close().await;
 }
 
@@ -48,11 +48,11 @@ async fn lines_follow_heading_of_their_attempt() {
     let log = log(files.path());
     let [one, two] = ["step 1 a[0]", "step 1 a[1]"]
         .map(|heading| OutputWriter::new(Arc::clone(&log), FilePool::default(), heading));
-    one.hear(Source::Stdout, b"half a ");
-    one.hear(Source::Stderr, b"a warning\n");
-    one.hear(Source::Stdout, b"line\n== step 9 z ==\n");
+    one.receive(Source::Stdout, b"half a ");
+    one.receive(Source::Stderr, b"a warning\n");
+    one.receive(Source::Stdout, b"line\n== step 9 z ==\n");
     one.close().await;
-    two.hear(Source::Stdout, b"without an end");
+    two.receive(Source::Stdout, b"without an end");
     two.close().await;
     let path = files.path().join("state/threads/r-1/async.log");
     assert_eq!(
@@ -63,14 +63,14 @@ async fn lines_follow_heading_of_their_attempt() {
     assert_eq!(mode & 0o777, 0o600);
     let all = reader(&log, Some("a"), None).next().await.unwrap();
     assert_eq!(
-        told(&all),
+        texts(&all),
         [
             ("step 1 a[0]", "a warning\nhalf a line\n == step 9 z ==\n"),
             ("step 1 a[1]", "without an end\n")
         ]
     );
     let second = reader(&log, Some("a"), Some("1")).next().await.unwrap();
-    assert_eq!(told(&second), [("step 1 a[1]", "without an end\n")]);
+    assert_eq!(texts(&second), [("step 1 a[1]", "without an end\n")]);
     assert_eq!(reader(&log, Some("b"), None).next().await.unwrap(), []);
 }
 
@@ -79,7 +79,7 @@ async fn close_waits_for_pending_write() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     let voice = OutputWriter::new(Arc::clone(&log), FilePool::default(), "step 1 a");
-    voice.hear(Source::Stdout, b"one\n");
+    voice.receive(Source::Stdout, b"one\n");
     let mut looking = Context::from_waker(Waker::noop());
     let busy = log.at();
     {
@@ -101,13 +101,19 @@ async fn reader_waits_and_misses_nothing() {
     let log = log(files.path());
     let mut reader = reader(&log, None, None);
     assert_eq!(reader.next().await.unwrap(), []);
-    say(&log, "step 1 a", b"one\n").await;
+    write_lines(&log, "step 1 a", b"one\n").await;
     reader.grown().await;
-    assert_eq!(told(&reader.next().await.unwrap()), [("step 1 a", "one\n")]);
+    assert_eq!(
+        texts(&reader.next().await.unwrap()),
+        [("step 1 a", "one\n")]
+    );
     assert_eq!(reader.next().await.unwrap(), []);
-    say(&log, "step 1 a", b"two\n").await;
+    write_lines(&log, "step 1 a", b"two\n").await;
     reader.grown().await;
-    assert_eq!(told(&reader.next().await.unwrap()), [("step 1 a", "two\n")]);
+    assert_eq!(
+        texts(&reader.next().await.unwrap()),
+        [("step 1 a", "two\n")]
+    );
 }
 
 #[tokio::test]
@@ -119,10 +125,10 @@ async fn reader_skipping_existing_lines_reads_new_ones() {
         reader.skip().await.unwrap();
         assert!(!reader.has_grown());
         assert_eq!(reader.next().await.unwrap(), []);
-        say(&log, "step 1 a", before).await;
+        write_lines(&log, "step 1 a", before).await;
         assert!(reader.has_grown());
         let line = std::str::from_utf8(before).unwrap();
-        assert_eq!(told(&reader.next().await.unwrap()), [("step 1 a", line)]);
+        assert_eq!(texts(&reader.next().await.unwrap()), [("step 1 a", line)]);
         assert!(!reader.has_grown());
     }
 }
@@ -132,13 +138,13 @@ async fn last_lines_span_both_files() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     let wide = vec![b'x'; usize::try_from(MOST_BYTES).unwrap() - 10];
-    say(&log, "step 1 a", b"first\n").await;
+    write_lines(&log, "step 1 a", b"first\n").await;
     let lines: Vec<u8> = wide
         .chunks(8000)
         .flat_map(|line| [line, b"\n"].concat())
         .collect();
     log.append(&Arc::from("step 1 a"), &lines).unwrap();
-    say(&log, "step 2 b", b"last\n").await;
+    write_lines(&log, "step 2 b", b"last\n").await;
     let directory = files.path().join("state/threads/r-1");
     assert_eq!(
         fs::read_to_string(directory.join("async.log"))
@@ -149,7 +155,7 @@ async fn last_lines_span_both_files() {
     );
     assert!(directory.join("async.log.1").exists());
     let tail = reader(&log, Some("b"), None).tail(5).await.unwrap();
-    assert_eq!(told(&tail), [("step 2 b", "last\n")]);
+    assert_eq!(texts(&tail), [("step 2 b", "last\n")]);
     let two = reader(&log, None, None).tail(2).await.unwrap();
     assert_eq!(
         two.len(),
@@ -194,10 +200,10 @@ async fn short_lines_use_bounded_memory() {
 async fn tool_line_cannot_forge_heading() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
-    say(&log, "step 1 a", b"== step 2 b ==\n== step \xff b ==\nx\n").await;
+    write_lines(&log, "step 1 a", b"== step 2 b ==\n== step \xff b ==\nx\n").await;
     let all = reader(&log, None, None).next().await.unwrap();
     assert_eq!(
-        told(&all),
+        texts(&all),
         [("step 1 a", " == step 2 b ==\n == step \u{fffd} b ==\nx\n")]
     );
 }
@@ -207,7 +213,7 @@ async fn reader_two_files_late_reports_gap() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     let mut reader = reader(&log, None, None);
-    say(&log, "step 1 a", b"one\n").await;
+    write_lines(&log, "step 1 a", b"one\n").await;
     reader.next().await.unwrap();
     let lines = [
         vec![b'x'; usize::try_from(MOST_BYTES).unwrap() - 1],
@@ -228,7 +234,7 @@ async fn excess_output_is_counted_without_blocking_tool() {
     let voice = OutputWriter::new(Arc::clone(&log), FilePool::default(), "step 1 a");
     let line = [vec![b'y'; 999], b"\n".to_vec()].concat();
     for _ in 0..2000 {
-        voice.hear(Source::Stdout, &line);
+        voice.receive(Source::Stdout, &line);
     }
     voice.close().await;
     let text = fs::read_to_string(files.path().join("state/threads/r-1/async.log")).unwrap();
@@ -251,10 +257,10 @@ async fn flood_keeps_whole_lines_and_counts_dropped() {
         writeln!(lines, "{number:063}").unwrap();
     }
     for chunk in lines.as_bytes().chunks(1000) {
-        voice.hear(Source::Stdout, chunk);
+        voice.receive(Source::Stdout, chunk);
     }
     voice.close().await;
-    voice.hear(Source::Stdout, b"last\n");
+    voice.receive(Source::Stdout, b"last\n");
     voice.close().await;
     let text = fs::read_to_string(files.path().join("state/threads/r-1/async.log")).unwrap();
     let (mut kept, mut left_out) = (0, 0);
@@ -278,7 +284,7 @@ async fn burst_is_kept_if_written_in_time() {
     let line = [vec![b'y'; 999], b"\n".to_vec()].concat();
     for _ in 0..8 {
         for _ in 0..1000 {
-            voice.hear(Source::Stdout, &line);
+            voice.receive(Source::Stdout, &line);
         }
         voice.close().await;
     }

@@ -20,7 +20,7 @@ use super::environment::Environment;
 use super::error::Error;
 use super::fields::{Section, malformed};
 use super::lock::Cover;
-use super::places::TemplatePaths;
+use super::template_paths::TemplatePaths;
 use crate::trees::{MOST_BYTES, MOST_FILES, Tree};
 use rye_host::safe_path::{Dir, Entry, EntryKind};
 
@@ -78,7 +78,7 @@ impl Anchored {
     }
 
     /// Sets the paths of the tool for its copy at `copy`.
-    pub(super) fn places(&self, copy: &Path, places: &mut TemplatePaths) {
+    pub(super) fn set_copy_paths(&self, copy: &Path, places: &mut TemplatePaths) {
         let lib = self.lib.as_ref().map(|lib| copy.join(lib));
         places.copied(copy, &copy.join(&self.tool), lib);
     }
@@ -207,7 +207,7 @@ pub(super) fn look_up(
         Some(beside) => {
             let place = PathBuf::from(LIB);
             let mut walk = Walk::new(deps, tool, library, &beside, &beside, cover)?;
-            walk.place.clone_from(&place);
+            walk.in_copy.clone_from(&place);
             unsigned.extend(walk.fill(&mut tree)?);
             Some(place)
         }
@@ -271,7 +271,7 @@ struct Walk<'a> {
     cover: &'a Cover<'a>,
     root: &'a Path,
     /// Directory of the files in the copy.
-    place: PathBuf,
+    in_copy: PathBuf,
     from: PathBuf,
     is_deep: bool,
     extensions: Vec<&'a str>,
@@ -292,7 +292,7 @@ impl<'a> Walk<'a> {
             library,
             cover,
             root,
-            place: PathBuf::new(),
+            in_copy: PathBuf::new(),
             from: root.to_owned(),
             is_deep: true,
             extensions: Vec::new(),
@@ -376,7 +376,7 @@ impl<'a> Walk<'a> {
     /// Adds a file with this content to `tree` if it belongs to the tool.
     fn take(&self, path: &Path, content: Vec<u8>, tree: &mut Tree) -> Result<Taken, Error> {
         let below = path.strip_prefix(self.root).unwrap_or(path);
-        let name = self.place.join(below);
+        let name = self.in_copy.join(below);
         // A file that the lock lists with another content is refused even if it is signed.
         let is_locked = self.is_locked(&name, &content)?;
         let mut taken = Taken {

@@ -84,11 +84,11 @@ fn difference(
                 .map(|at| difference(format!("{part}.{at}"), locked.get(at), found.get(at)));
             each.find_map(|different| different)
         }
-        _ => Some((part, in_words(locked), in_words(found))),
+        _ => Some((part, describe(locked), describe(found))),
     }
 }
 
-fn in_words(value: Option<&Value>) -> String {
+fn describe(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => "nothing".to_owned(),
         Some(Value::String(text)) => text.clone(),

@@ -20,7 +20,7 @@ pub struct Draft {
     pub content: Object,
     /// Files without a signature of their own, which only the lock would cover.
     pub unsigned: Vec<PathBuf>,
-    pub standing: LockState,
+    pub existing: LockState,
 }
 
 /// State of the existing lock of a tool.
@@ -37,7 +37,7 @@ pub enum LockState {
 /// Returns a draft of the lock of `item`. The tool and the elements of its chain must verify; its further files may be
 /// unsigned.
 pub fn draft(library: &Library, item: &ItemRef) -> Result<Draft, Error> {
-    let chain = resolve_under(library, item, Locks::Drawn, None)?;
+    let chain = resolve_under(library, item, Locks::Writing, None)?;
     let version = chain.tool().metadata.version.clone();
     let version = version.ok_or_else(|| {
         malformed(
@@ -61,6 +61,6 @@ pub fn draft(library: &Library, item: &ItemRef) -> Result<Draft, Error> {
         version,
         content: content(&chain),
         unsigned: anchored.map_or_else(Vec::new, |anchored| anchored.unsigned.clone()),
-        standing,
+        existing: standing,
     })
 }

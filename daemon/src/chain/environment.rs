@@ -96,7 +96,7 @@ pub(super) struct Environment {
     variables: BTreeMap<OsString, OsString>,
     own: Vec<(&'static str, String)>,
     /// Expanded values in each variable that an element set, by the name of the variable.
-    within: BTreeMap<OsString, Vec<OsString>>,
+    contained_values: BTreeMap<OsString, Vec<OsString>>,
 }
 
 /// A text with its variables expanded.
@@ -211,7 +211,7 @@ impl Environment {
         Self {
             variables: offer.variables,
             own: OWN.into_iter().zip(values).collect(),
-            within: BTreeMap::new(),
+            contained_values: BTreeMap::new(),
         }
     }
 
@@ -234,7 +234,7 @@ impl Environment {
                 }
                 let value = self.expand(&value).map_err(|problem| wrong(&problem))?;
                 self.variables.insert(name.into(), value.text);
-                self.within.insert(name.into(), value.values);
+                self.contained_values.insert(name.into(), value.values);
                 set.push(name.clone());
             }
         }
@@ -265,7 +265,7 @@ impl Environment {
                 (Some(value), _) => {
                     expanded.push(&value);
                     values.push(value);
-                    let within = self.within.get(OsStr::new(name));
+                    let within = self.contained_values.get(OsStr::new(name));
                     values.extend(within.into_iter().flatten().cloned());
                 }
                 (None, Some(default)) => expanded.push(default),
@@ -459,7 +459,7 @@ mod tests {
         let set = |name: &str, value: &str| (name.into(), value.into());
         let environment = Environment {
             variables: [set("A", "abc"), set("B", "Bearer abc")].into(),
-            within: [("B".into(), vec!["abc".into()])].into(),
+            contained_values: [("B".into(), vec!["abc".into()])].into(),
             ..Environment::default()
         };
         let expanded = environment.expand("<${B}> ${NO:-default} ${A}").unwrap();

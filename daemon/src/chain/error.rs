@@ -12,7 +12,7 @@ use rye_item::{Library, library, lock};
 pub(super) const MOST_ELEMENTS: usize = 10;
 
 /// Returns `, line N`, or an empty text without a line.
-pub(super) fn in_line(line: Option<usize>) -> String {
+pub(super) fn line_suffix(line: Option<usize>) -> String {
     line.map_or_else(String::new, |line| format!(", line {line}"))
 }
 
@@ -56,14 +56,14 @@ pub enum Error {
     /// A known key that this version does not implement.
     #[error(
         "`{path}`{}: the key `{key}` is not supported by this version of ryed; without it the item would not do what it says",
-        in_line(*line)
+        line_suffix(*line)
     )]
     Unsupported {
         path: PathBuf,
         key: String,
         line: Option<usize>,
     },
-    #[error("`{path}`{}: the key `{key}` is unknown{hint}; correct it, or call it `x-…`", in_line(*line))]
+    #[error("`{path}`{}: the key `{key}` is unknown{hint}; correct it, or call it `x-…`", line_suffix(*line))]
     UnknownKey {
         path: PathBuf,
         /// The key with its parent keys, separated by dots.

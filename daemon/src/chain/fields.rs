@@ -6,7 +6,7 @@ use rye_core::model::Object;
 use rye_item::Item;
 use serde_json::Value;
 
-use super::error::{Error, in_line};
+use super::error::{Error, line_suffix};
 
 /// A map in an element.
 pub(super) struct Section<'m> {
@@ -56,7 +56,7 @@ fn line_of(element: &Item, field: &str) -> Option<usize> {
 pub(super) fn malformed(element: &Item, field: &str, problem: &str) -> Error {
     Error::Malformed {
         path: element.path.clone(),
-        field: format!("`{field}`{}", in_line(line_of(element, field))),
+        field: format!("`{field}`{}", line_suffix(line_of(element, field))),
         problem: problem.to_owned(),
     }
 }

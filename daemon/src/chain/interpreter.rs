@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::environment::Environment;
 use super::error::Error;
 use super::fields::Section;
-use super::places::TemplatePaths;
+use super::template_paths::TemplatePaths;
 use super::verified::Chain;
 use crate::config::Config;
 
@@ -33,7 +33,7 @@ pub(super) struct Interpreter {
     /// Variable for the program in templates.
     pub(super) variable: String,
     pub(super) path: PathBuf,
-    looked_in: Vec<PathBuf>,
+    searched: Vec<PathBuf>,
 }
 
 impl Interpreter {
@@ -42,7 +42,7 @@ impl Interpreter {
             "step": "interpreter",
             "var": self.variable,
             "path": self.path,
-            "looked_in": self.looked_in,
+            "looked_in": self.searched,
         })
     }
 }
@@ -155,7 +155,7 @@ impl InterpreterRequest<'_> {
         Ok(Interpreter {
             variable,
             path,
-            looked_in,
+            searched: looked_in,
         })
     }
 
@@ -165,7 +165,7 @@ impl InterpreterRequest<'_> {
             return Ok(Interpreter {
                 variable,
                 path: path.to_owned(),
-                looked_in: Vec::new(),
+                searched: Vec::new(),
             });
         }
         Err(Error::NoInterpreter {

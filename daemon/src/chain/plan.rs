@@ -19,12 +19,12 @@ use super::fields::malformed;
 use super::given;
 use super::interpreter::{self, Interpreter};
 use super::origin::CallOrigin;
-use super::places::TemplatePaths;
 use super::process_plan::{OutputForm, ProcessPlan, tag};
 use super::request::{self, RequestPlan};
 use super::server;
 use super::shell;
 use super::template::{KEYS, Settings, Slots};
+use super::template_paths::TemplatePaths;
 use super::terminal::{EXECUTE, HTTP, STATE_GRAPH, Terminal};
 use super::verified::Chain;
 use crate::config::Config;
@@ -52,7 +52,7 @@ impl Plan {
     pub const fn text_form(&self) -> TextForm {
         match self {
             Self::Native(call) => call.tool.text_form(),
-            Self::Process(plan) => match plan.answer {
+            Self::Process(plan) => match plan.output_form {
                 OutputForm::Shell => TextForm::Shell,
                 OutputForm::Json => TextForm::Process,
             },
@@ -113,14 +113,14 @@ pub fn plan(
         }
         Terminal::Http => {
             let mut plan = http(chain, &params, origin, offer, trace)?;
-            plan.within = timeout;
+            plan.max_duration = timeout;
             Ok(Plan::Http(Box::new(plan)))
         }
         Terminal::Mcp(way) => {
             let mut trace = trace;
             let environment = environment(chain, origin, offer, trace.as_deref_mut())?;
             let mut plan = server::plan(chain, way, params, origin, config, environment)?;
-            plan.within = timeout;
+            plan.max_duration = timeout;
             if let Some(trace) = trace {
                 trace.push(server::traced(&plan));
             }
@@ -243,7 +243,7 @@ fn templated(
             item: chain.item.clone(),
             source,
         })?;
-        anchored.places(&copy, &mut places);
+        anchored.set_copy_paths(&copy, &mut places);
         anchored.surround(&places, &mut environment)?;
         cwd = anchored.cwd(&places)?;
     }
@@ -252,7 +252,7 @@ fn templated(
         trace.extend(interpreter.iter().map(Interpreter::traced));
     }
     let mut files = vec![chain.tool().text.as_bytes().to_vec()];
-    let binary = if settings.wants_binary()? {
+    let binary = if settings.uses_binary()? {
         files.push(binary::read(&settings)?);
         Some(file_path(files.len() - 1))
     } else {
@@ -260,7 +260,7 @@ fn templated(
     };
     let slots = Slots {
         settings: &settings,
-        places: &places,
+        paths: &places,
         interpreter: interpreter.as_ref(),
         binary: binary.as_deref(),
         cwd,
@@ -284,7 +284,7 @@ fn templated(
             output_limit: config.limits.output_bytes.get(),
         },
         tag: tag(&origin.run, &origin.key, origin.attempt),
-        answer: OutputForm::Json,
+        output_form: OutputForm::Json,
         time_set_by: "`config.timeout` of the tool, else the setting `limits.tool_timeout_seconds`",
     })
 }

@@ -21,7 +21,7 @@ pub struct ProcessPlan {
     pub process: process::Plan,
     /// Tag of the attempt, by which its processes are found.
     pub tag: String,
-    pub answer: OutputForm,
+    pub output_form: OutputForm,
     /// Name of the setting that determines the timeout, for people.
     pub time_set_by: &'static str,
 }

@@ -86,7 +86,7 @@ pub struct RequestPlan {
     /// Timeout of one attempt.
     pub timeout: Duration,
     /// Maximum duration of the call with all attempts and pauses.
-    pub within: Option<Duration>,
+    pub max_duration: Option<Duration>,
     /// Values that are redacted in answers. The longest is first, because one may be part of another.
     pub secrets: Vec<String>,
 }
@@ -187,7 +187,7 @@ impl Maker<'_> {
             at_most_once: self.chain.effect() == Some(Effect::AtMostOnce),
             success: self.success()?,
             timeout: self.settings.seconds("timeout")?.unwrap_or(DEFAULT_TIMEOUT),
-            within: None,
+            max_duration: None,
             secrets,
         })
     }

@@ -106,7 +106,7 @@ pub(super) fn refuse_unread(element: &Item) -> Result<(), Error> {
         key,
         line,
         is_known,
-        near,
+        suggestion: near,
     } = unread.clone();
     Err(if is_known {
         Error::Unsupported { path, key, line }

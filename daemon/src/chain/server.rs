@@ -18,10 +18,10 @@ use super::environment::Environment;
 use super::error::Error;
 use super::fields::{Section, malformed};
 use super::origin::CallOrigin;
-use super::places::TemplatePaths;
 use super::request;
 use super::rules::refuse_unread;
 use super::template::{Settings, Slots};
+use super::template_paths::TemplatePaths;
 use super::terminal::{McpTransport, Terminal};
 use super::verified::Chain;
 use crate::config::Config;
@@ -65,7 +65,7 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Returns the transport if `element` ends a chain as a call of a server.
-pub(super) fn way(element: &Item) -> Option<McpTransport> {
+pub(super) fn transport(element: &Item) -> Option<McpTransport> {
     match element.item.id.as_str() {
         STDIO => Some(McpTransport::Stdio),
         HTTP => Some(McpTransport::Http),
@@ -131,7 +131,7 @@ fn server(id: &ItemId, referrer: Space, library: &Library) -> Result<Arc<Item>, 
 
 impl Chain {
     /// Returns the server that `params` name, if this is the tool that lists the tools of a server.
-    pub fn asked_server(&self, params: &Object) -> Option<Result<ItemRef, Error>> {
+    pub fn requested_server(&self, params: &Object) -> Option<Result<ItemRef, Error>> {
         (self.terminal == Terminal::Mcp(McpTransport::Any)).then(|| {
             let named = params.get("server").and_then(Value::as_str);
             let id = ItemId::new(named.unwrap_or_default());
@@ -141,8 +141,8 @@ impl Chain {
     }
 
     /// Checks the server that `params` name, if this is the tool that lists the tools of a server.
-    pub fn check_asked_server(&self, params: &Object, library: &Library) -> Result<(), Error> {
-        let Some(asked) = self.asked_server(params) else {
+    pub fn check_requested_server(&self, params: &Object, library: &Library) -> Result<(), Error> {
+        let Some(asked) = self.requested_server(params) else {
             return Ok(());
         };
         let server = server(&asked?.id, Space::Project, library)?;
@@ -150,8 +150,12 @@ impl Chain {
     }
 
     /// Adds the server that `params` name, if this is the tool that lists the tools of a server.
-    pub fn with_asked_server(mut self, params: &Object, library: &Library) -> Result<Self, Error> {
-        if let Some(asked) = self.asked_server(params) {
+    pub fn with_requested_server(
+        mut self,
+        params: &Object,
+        library: &Library,
+    ) -> Result<Self, Error> {
+        if let Some(asked) = self.requested_server(params) {
             self.server = Some(server(&asked?.id, Space::Project, library)?);
         }
         Ok(self)
@@ -190,8 +194,8 @@ pub(super) fn plan(
     };
     Ok(mcp::Plan {
         server: reached(server, way, chain, origin, config, environment)?,
-        asked,
-        within: None,
+        operation: asked,
+        max_duration: None,
     })
 }
 
@@ -217,7 +221,7 @@ impl ServerSettings {
                 return Err(malformed(server, "config.transport", problem));
             }
         };
-        if way != McpTransport::Any && transport != Some(way.word()) {
+        if way != McpTransport::Any && transport != Some(way.as_str()) {
             let executor = if way == McpTransport::Stdio {
                 HTTP
             } else {
@@ -312,7 +316,7 @@ fn process(
     let places = TemplatePaths::of(alone.tool(), project, &config.user_space, &system);
     let slots = Slots {
         settings,
-        places: &places,
+        paths: &places,
         interpreter: None,
         binary: None,
         cwd: project.to_owned(),

@@ -72,7 +72,7 @@ pub(super) fn plan(
     let cwd = match params.get(WORKING_DIR).and_then(Value::as_str) {
         None => project.to_owned(),
         Some(wanted) => {
-            inside(project, wanted).map_err(|problem| malformed(WORKING_DIR, problem))?
+            path_in_project(project, wanted).map_err(|problem| malformed(WORKING_DIR, problem))?
         }
     };
     let timeout = params
@@ -93,7 +93,7 @@ pub(super) fn plan(
             output_limit: config.limits.output_bytes.get(),
         },
         tag: tag(&origin.run, &origin.key, origin.attempt),
-        answer: OutputForm::Shell,
+        output_form: OutputForm::Shell,
         time_set_by: "`timeout` in the params of `rye/bash`",
     })
 }
@@ -106,7 +106,7 @@ fn plain(value: &Value) -> String {
 }
 
 /// Returns `wanted` with symbolic links resolved. It must be in `project`.
-fn inside(project: &Path, wanted: &str) -> Result<PathBuf, String> {
+fn path_in_project(project: &Path, wanted: &str) -> Result<PathBuf, String> {
     let real = project
         .join(wanted)
         .canonicalize()

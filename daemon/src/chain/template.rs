@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::error::Error;
 use super::fields::{malformed, unknown_key};
 use super::interpreter::Interpreter;
-use super::places::TemplatePaths;
+use super::template_paths::TemplatePaths;
 use super::verified::Chain;
 
 /// Keys of `config` with the same meaning in each element of a chain that ends at a process.
@@ -111,7 +111,7 @@ impl<'c> Settings<'c> {
     }
 
     /// True if the command is the program that is part of the tool.
-    pub(super) fn wants_binary(&self) -> Result<bool, Error> {
+    pub(super) fn uses_binary(&self) -> Result<bool, Error> {
         Ok(self.text("command")?.and_then(slot_name) == Some(BINARY))
     }
 
@@ -145,7 +145,7 @@ impl<'c> Settings<'c> {
 /// Values that a template may name.
 pub(super) struct Slots<'a> {
     pub(super) settings: &'a Settings<'a>,
-    pub(super) places: &'a TemplatePaths,
+    pub(super) paths: &'a TemplatePaths,
     pub(super) interpreter: Option<&'a Interpreter>,
     pub(super) binary: Option<&'a Path>,
     /// Working directory if the chain sets none.
@@ -167,9 +167,9 @@ impl Slots<'_> {
                 ))),
             };
         }
-        if self.places.slot(template).is_some() {
+        if self.paths.slot(template).is_some() {
             let path = self
-                .places
+                .paths
                 .path(template)
                 .map_err(|problem| wrong(&problem))?;
             return Ok(path.map(PathBuf::into_os_string).unwrap_or_default());
@@ -188,7 +188,7 @@ impl Slots<'_> {
                 Some(_) => Err(self.settings.malformed(name, "must be a text or a number")),
                 None => Err(wrong(&format!(
                     "names `{{{name}}}`; set `config.{name}` in the tool, {}",
-                    self.places.known()
+                    self.paths.known_paths()
                 ))),
             },
         }
@@ -201,7 +201,7 @@ impl Slots<'_> {
         };
         let wrong = |problem: &str| self.settings.malformed("cwd", problem);
         let path = self
-            .places
+            .paths
             .path(template)
             .map_err(|problem| wrong(&problem))?;
         path.ok_or_else(|| {

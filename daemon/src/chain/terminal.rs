@@ -34,7 +34,7 @@ pub enum McpTransport {
 }
 
 impl McpTransport {
-    pub(super) const fn word(self) -> &'static str {
+    pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Stdio => "stdio",
             Self::Http => "http",

@@ -76,7 +76,7 @@ impl Chain {
     }
 
     /// Frees the memory of the files of a multi-file tool. They are planned, and are in their copy.
-    pub fn let_go_of_files(&mut self) {
+    pub fn drop_files(&mut self) {
         self.anchored = None;
     }
 

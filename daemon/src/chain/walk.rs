@@ -35,16 +35,16 @@ pub fn resolve(
     item: &ItemRef,
     trace: Option<&mut Trace>,
 ) -> Result<Chain, Error> {
-    resolve_under(library, item, Locks::Held, trace)
+    resolve_under(library, item, Locks::Enforced, trace)
 }
 
 /// Treatment of locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Locks {
     /// An existing lock must match.
-    Held,
+    Enforced,
     /// A lock is being written. No lock is applied, and any file of the tool may be part of the new one.
-    Drawn,
+    Writing,
 }
 
 pub(super) fn resolve_under(
@@ -112,8 +112,8 @@ fn complete(
     let tool = elements.first().expect("a chain has at least one element");
     let since = Instant::now();
     let lock = match (locks, terminal) {
-        (Locks::Drawn, _) | (_, Terminal::Native(_)) => None,
-        (Locks::Held, _) => lock::of(tool, library)?,
+        (Locks::Writing, _) | (_, Terminal::Native(_)) => None,
+        (Locks::Enforced, _) => lock::of(tool, library)?,
     };
     let given = given::look_up(tool, library)?;
     if given.is_some() && terminal != Terminal::Process {
@@ -121,8 +121,8 @@ fn complete(
         return Err(malformed(tool, "config_resolve", problem));
     }
     let cover = match (locks, &lock) {
-        (Locks::Drawn, _) => Cover::Everything,
-        (Locks::Held, lock) => Cover::Lock(lock.as_ref()),
+        (Locks::Writing, _) => Cover::Everything,
+        (Locks::Enforced, lock) => Cover::Lock(lock.as_ref()),
     };
     let anchored = match terminal {
         Terminal::Process => anchor::look_up(&elements, library, &cover)?,
@@ -185,7 +185,7 @@ fn terminal(element: &Item) -> Option<Terminal> {
         HTTP => Some(Terminal::Http),
         STATE_GRAPH => Some(Terminal::Graph),
         _ => {
-            let server = server::way(element).map(Terminal::Mcp);
+            let server = server::transport(element).map(Terminal::Mcp);
             if server.is_some() {
                 return server;
             }

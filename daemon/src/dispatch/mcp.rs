@@ -35,8 +35,8 @@ pub(super) async fn call(
         }
     };
     let report = |line: &str| {
-        cx.voice
-            .hear(Source::Stderr, format!("{line}\n").as_bytes());
+        cx.output
+            .receive(Source::Stderr, format!("{line}\n").as_bytes());
     };
     let started = |process| cx.note_process(process);
     let caller = Caller {
@@ -49,11 +49,11 @@ pub(super) async fn call(
     };
     work.certainty = Certainty::Unknown;
     let asked = tokio::select! {
-        asked = servers.ask(&plan, caller) => asked,
-        never = cx.voice.write() => match never {},
+        asked = servers.execute(&plan, caller) => asked,
+        never = cx.output.write() => match never {},
     };
     tokio::select! {
-        () = cx.voice.close() => {}
+        () = cx.output.close() => {}
         () = out_of_patience(&cx.stop) => {}
     }
     let secrets = plan.secrets().iter().map(String::as_str);
@@ -64,7 +64,7 @@ pub(super) async fn call(
         Ok(ServerAnswer::Tools(tools)) => {
             work.certainty = Certainty::Known;
             let tools: Vec<_> = tools.iter().map(mcp::Offered::to_json).collect();
-            let mut told = json!({"server": plan.server.id.as_str(), "transport": plan.server.reached.word(), "tools": tools});
+            let mut told = json!({"server": plan.server.id.as_str(), "transport": plan.server.reached.as_str(), "tools": tools});
             let _found = redact(&mut told, &secrets);
             Ok(told)
         }
@@ -75,7 +75,7 @@ pub(super) async fn call(
         }) => {
             work.certainty = Certainty::Known;
             let _found = redact(&mut result, &secrets);
-            let ServerOperation::Call { tool, .. } = &plan.asked else {
+            let ServerOperation::Call { tool, .. } = &plan.operation else {
                 return Ok(result);
             };
             for remark in remarks {
@@ -149,7 +149,7 @@ fn unanswered(trouble: &Trouble, plan: &Plan, secrets: &[&str], work: &mut Work)
             Failure::permanent("stopped", "stopped on request")
         }
         Ending::Late => {
-            let mut late = timed_out(plan.within.unwrap_or_default());
+            let mut late = timed_out(plan.max_duration.unwrap_or_default());
             late.message.push_str(" (more with `timeout` of the node)");
             late
         }

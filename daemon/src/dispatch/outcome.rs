@@ -26,7 +26,7 @@ const MOST_OUTPUT: usize = 51_200;
 /// Failure that a tool declares by `{"success": false}` or `{"status": "error"}` in its result.
 pub(super) fn declared_failure(data: &Value) -> Option<Failure> {
     let failed = data.get("status") == Some(&json!("error"));
-    reported_failure(data).or_else(|| failed.then(|| told_failure(data)))
+    reported_failure(data).or_else(|| failed.then(|| failure_of_result(data)))
 }
 
 /// Failure that a tool declares by `{"success": false}`. For tools that report on runs: their `status` is that of a
@@ -37,19 +37,19 @@ pub(super) fn reported_failure(data: &Value) -> Option<Failure> {
         Some(Value::String(word)) => word.eq_ignore_ascii_case("false"),
         Some(_) | None => false,
     };
-    failed.then(|| told_failure(data))
+    failed.then(|| failure_of_result(data))
 }
 
-fn told_failure(data: &Value) -> Failure {
+fn failure_of_result(data: &Value) -> Failure {
     let message = ["error", "stderr", "message"]
         .iter()
-        .find_map(|key| words(data.get(key)?));
+        .find_map(|key| message_of(data.get(key)?));
     let silent = "the tool reported a failure without saying why";
     Failure::permanent("tool_failed", tail(message.as_deref().unwrap_or(silent)))
 }
 
 /// Message in `value`: the text, the `message` of a structured error, or else the structure as JSON.
-fn words(value: &Value) -> Option<String> {
+fn message_of(value: &Value) -> Option<String> {
     let text = |value: &Value| {
         let text = value.as_str().filter(|text| !text.trim().is_empty());
         text.map(str::to_owned)
@@ -94,7 +94,9 @@ pub(super) fn judge(
             own("result_refused", text)
         }),
         (None, Exit::Code(code)) => {
-            let told = document.as_ref().and_then(|data| words(data.get("error")?));
+            let told = document
+                .as_ref()
+                .and_then(|data| message_of(data.get("error")?));
             let told = told.map(|told| Failure::permanent("tool_failed", tail(&told)));
             Some(told.unwrap_or_else(|| {
                 let lines: &[u8] = match &document {

@@ -62,7 +62,7 @@ pub(super) async fn call(
         biased;
         called = attempts(&plan, &client, &*cx.services.clock, work) => return called,
         () = cx.stop.due() => CutOff::Stopped,
-        () = task::sleep(plan.within) => CutOff::Late,
+        () = task::sleep(plan.max_duration) => CutOff::Late,
     };
     let failure = match cut_off {
         CutOff::Stopped => {
@@ -70,7 +70,7 @@ pub(super) async fn call(
             Failure::permanent("stopped", "stopped on request")
         }
         CutOff::Late => {
-            let mut failure = timed_out(plan.within.unwrap_or_default());
+            let mut failure = timed_out(plan.max_duration.unwrap_or_default());
             failure
                 .message
                 .push_str(" (more with `timeout` of the node)");
@@ -96,7 +96,7 @@ async fn attempts(
         let wait = match &tried {
             Ok(Ok(answered)) => {
                 work.certainty = Certainty::Known;
-                may_pass(answered.status).then(|| asked_wait(&answered.headers, clock.now()))
+                may_pass(answered.status).then(|| requested_pause(&answered.headers, clock.now()))
             }
             Ok(Err(failure)) => is_transient(failure).then_some(None),
             Err(_elapsed) => Some(None),
@@ -376,7 +376,7 @@ fn may_pass(status: u16) -> bool {
 }
 
 /// Pause that the server requests by `retry-after`, in seconds or until a date.
-fn asked_wait(headers: &[(String, String)], now: Timestamp) -> Option<Duration> {
+fn requested_pause(headers: &[(String, String)], now: Timestamp) -> Option<Duration> {
     let (_, value) = headers.iter().find(|(name, _)| name == "retry-after")?;
     let value = value.trim();
     if let Ok(seconds) = value.parse() {
@@ -423,7 +423,7 @@ mod tests {
             ("soon", None),
         ] {
             let headers = [("retry-after".to_owned(), value.to_owned())];
-            let asked = asked_wait(&headers, now).map(|pause| pause.as_secs_f64());
+            let asked = requested_pause(&headers, now).map(|pause| pause.as_secs_f64());
             assert_eq!(asked, expected, "{value}");
         }
     }

@@ -60,7 +60,7 @@ impl<S> Reports<S> {
     }
 
     /// Sends a report to the machine. Waits while the queue of the driver is full.
-    pub async fn tell(&self, signal: S) {
+    pub async fn send(&self, signal: S) {
         if self.driver.send((self.slot, signal)).await.is_err() {
             tracing::debug!("the driver of the run is gone");
         }

@@ -35,7 +35,7 @@ pub(super) struct Planned<P> {
 /// Next step of the driver after a plan.
 pub(super) enum Then {
     /// Asks the machine for another move.
-    Ask,
+    Continue,
     /// Waits for an end, a report, a request, or this time.
     Wait(Option<Uptime>),
     /// Returns, because the run is suspended or has ended.
@@ -214,7 +214,7 @@ impl<P> Planned<P> {
 impl<K: Kind> Drive<'_, K> {
     /// Concludes or refuses a call whose child run is refused. No other call is affected.
     pub(super) fn refuse_child(&mut self, call: &Call, refused: &Refused) {
-        self.line.give_up(call.slot);
+        self.budget_wait.clear_if(call.slot);
         if let Some(outcome) = without_child(refused) {
             tracing::info!(run = %self.id, %refused, "a child run is refused");
             self.childless.insert(call.slot, Box::new(outcome));
@@ -225,7 +225,7 @@ impl<K: Kind> Drive<'_, K> {
 
     /// Passes the refusal of a call to the machine.
     pub(super) fn refuse(&mut self, call: &Call, refused: &Refused) {
-        self.line.give_up(call.slot);
+        self.budget_wait.clear_if(call.slot);
         tracing::info!(run = %self.id, %refused, "a call is refused");
         let now = self.services.clock.tick();
         let events = self.machine.refused(now, call, &refused.why);

@@ -79,7 +79,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    fn asked(files: &Path, run: &str) -> Option<String> {
+    fn requested_reason(files: &Path, run: &str) -> Option<String> {
         let run = RunId::new(run).unwrap();
         let files = files.to_string_lossy();
         let runs = [(&run, files.as_ref())].into_iter();
@@ -89,13 +89,13 @@ mod tests {
     #[test]
     fn cancel_file_gives_reason_or_its_name() {
         let files = tempfile::tempdir().unwrap();
-        assert_eq!(asked(files.path(), "a-1"), None);
+        assert_eq!(requested_reason(files.path(), "a-1"), None);
         let directory = files.path().join(THREADS).join("a-1");
         fs::create_dir_all(&directory).unwrap();
-        assert_eq!(asked(files.path(), "a-1"), None);
+        assert_eq!(requested_reason(files.path(), "a-1"), None);
         let path = directory.join("cancel.requested");
         fs::write(&path, r#"{"reason": " too dear "}"#).unwrap();
-        assert_eq!(asked(files.path(), "a-1").unwrap(), "too dear");
+        assert_eq!(requested_reason(files.path(), "a-1").unwrap(), "too dear");
         for content in [
             "",
             "{",
@@ -105,7 +105,10 @@ mod tests {
             r#"{"reason": ""}"#,
         ] {
             fs::write(directory.join("cancel"), content).unwrap();
-            assert_eq!(asked(files.path(), "a-1").unwrap(), "the file `cancel`");
+            assert_eq!(
+                requested_reason(files.path(), "a-1").unwrap(),
+                "the file `cancel`"
+            );
         }
         for (content, reason) in [
             (br#"{"reason": 7}"#.as_slice(), "7"),
@@ -113,7 +116,7 @@ mod tests {
             (b"{\"reason\": \"caf\xe9\"}", "caf\u{fffd}"),
         ] {
             fs::write(directory.join("cancel"), content).unwrap();
-            assert_eq!(asked(files.path(), "a-1").unwrap(), reason);
+            assert_eq!(requested_reason(files.path(), "a-1").unwrap(), reason);
         }
         assert!(path.exists());
     }
@@ -125,11 +128,11 @@ mod tests {
         fs::write(outside.path().join("cancel"), "{}").unwrap();
         let threads = files.path().join(THREADS);
         fs::create_dir_all(threads.join("a-1/cancel")).unwrap();
-        assert_eq!(asked(files.path(), "a-1"), None);
+        assert_eq!(requested_reason(files.path(), "a-1"), None);
         symlink(outside.path(), threads.join("b-1")).unwrap();
-        assert_eq!(asked(files.path(), "b-1"), None);
+        assert_eq!(requested_reason(files.path(), "b-1"), None);
         fs::create_dir_all(threads.join("c-1")).unwrap();
         symlink(outside.path().join("cancel"), threads.join("c-1/cancel")).unwrap();
-        assert_eq!(asked(files.path(), "c-1"), None);
+        assert_eq!(requested_reason(files.path(), "c-1"), None);
     }
 }

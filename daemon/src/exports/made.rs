@@ -54,8 +54,11 @@ impl Made {
     /// The unsigned page, and the time of its last event.
     pub(super) fn page(&self) -> (String, Timestamp) {
         match self {
-            Self::Graph(graph) => (graph.page.render(graph.receipts.len()), graph.page.seen()),
-            Self::Thread(page) => (page.render(), page.seen()),
+            Self::Graph(graph) => (
+                graph.page.render(graph.receipts.len()),
+                graph.page.updated_at(),
+            ),
+            Self::Thread(page) => (page.render(), page.updated_at()),
         }
     }
 

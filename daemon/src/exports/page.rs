@@ -13,7 +13,7 @@ use rye_core::definition::{self, Work};
 use rye_core::id::{RunId, Seq};
 use rye_core::model::graph::Waits;
 use rye_core::model::{Event, GraphEvent, RunEvent, Spec, Status, StepStatus};
-use rye_core::sight;
+use rye_core::printable;
 use rye_host::cache::{self, Cache};
 use serde_json::json;
 
@@ -107,7 +107,7 @@ impl VisitState {
 struct Row {
     name: String,
     action: String,
-    standing: VisitState,
+    state: VisitState,
     visits: u32,
     elapsed_ms: Option<u64>,
     details: Vec<String>,
@@ -131,7 +131,7 @@ pub(super) struct Page {
     /// Last step that ended.
     steps: u32,
     began: Timestamp,
-    seen: Timestamp,
+    updated_at: Timestamp,
     seq: Seq,
 }
 
@@ -152,7 +152,7 @@ impl Page {
             step: 0,
             steps: spec.start_from().map_or(0, |start| start.state.steps),
             began: Timestamp::default(),
-            seen: Timestamp::default(),
+            updated_at: Timestamp::default(),
             seq: Seq::default(),
         };
         for node in outline {
@@ -162,8 +162,8 @@ impl Page {
     }
 
     /// Time of the last event.
-    pub(super) const fn seen(&self) -> Timestamp {
-        self.seen
+    pub(super) const fn updated_at(&self) -> Timestamp {
+        self.updated_at
     }
 
     /// Row of a node; one that the graph does not declare is appended.
@@ -174,7 +174,7 @@ impl Page {
             self.rows.push(Row {
                 name: name.to_owned(),
                 action: String::new(),
-                standing: VisitState::Pending,
+                state: VisitState::Pending,
                 visits: 0,
                 elapsed_ms: None,
                 details: Vec::new(),
@@ -192,10 +192,10 @@ impl Page {
         left: Option<&StepArtifacts>,
     ) {
         self.seq = seq;
-        self.seen = at;
+        self.updated_at = at;
         self.note_node(event, left);
         self.note_run(at, event);
-        self.tell(at, event);
+        self.add_to_history(at, event);
     }
 
     /// Updates the row of a node.
@@ -203,7 +203,7 @@ impl Page {
         if let Event::Run(RunEvent::StepStarted(started)) = event {
             self.step = started.step;
             let row = self.row(&started.node);
-            row.standing = VisitState::Running;
+            row.state = VisitState::Running;
             row.elapsed_ms = None;
             let items = started.items.map(|items| format!("{items} items"));
             let child = started.child.as_ref();
@@ -217,7 +217,7 @@ impl Page {
             if !matches!(completed.status, StepStatus::Foreach | StepStatus::Parallel) {
                 row.details.retain(|detail| detail.starts_with("run "));
             }
-            row.standing = if completed.status == StepStatus::Error {
+            row.state = if completed.status == StepStatus::Error {
                 VisitState::Failed
             } else {
                 VisitState::Done
@@ -234,15 +234,15 @@ impl Page {
         if let Event::Graph(GraphEvent::StepWaiting(waiting)) = event {
             self.step = waiting.step;
             let row = self.row(&waiting.node);
-            row.standing = VisitState::Running;
+            row.state = VisitState::Running;
             row.elapsed_ms = None;
             row.details.clear();
         }
         if let Event::Graph(GraphEvent::StepFailed(failed)) = event {
-            self.row(&failed.node).standing = VisitState::Failed;
+            self.row(&failed.node).state = VisitState::Failed;
         }
         if let Event::Graph(GraphEvent::RetryScheduled(retry)) = event {
-            self.row(&retry.node).standing = VisitState::Running;
+            self.row(&retry.node).state = VisitState::Running;
         }
     }
 
@@ -253,8 +253,8 @@ impl Page {
             // The step in flight was not completed.
             self.step = self.steps;
             for row in &mut self.rows {
-                if row.standing == VisitState::Running {
-                    row.standing = VisitState::Interrupted;
+                if row.state == VisitState::Running {
+                    row.state = VisitState::Interrupted;
                     row.visits += 1;
                 }
             }
@@ -271,7 +271,7 @@ impl Page {
     }
 
     /// Adds the entry of the event to the history.
-    fn tell(&mut self, at: Timestamp, event: &Event) {
+    fn add_to_history(&mut self, at: Timestamp, event: &Event) {
         if let Event::Run(RunEvent::StepStarted(started)) = event {
             let again = match started.attempt {
                 1 => String::new(),
@@ -306,7 +306,7 @@ impl Page {
 
     /// Renders the unsigned page. `receipts` is the number of receipts.
     pub(super) fn render(&self, receipts: usize) -> String {
-        let elapsed = duration(self.seen.ms_since(self.began));
+        let elapsed = duration(self.updated_at.ms_since(self.began));
         let mut out = String::with_capacity(4096);
         let mut put = |args: std::fmt::Arguments<'_>| {
             out.write_fmt(args)
@@ -325,7 +325,7 @@ impl Page {
             put(format_args!(
                 "| {number} | {} | {} | {} | {} | {} | {} |\n",
                 plain(&row.name),
-                row.standing.icon(),
+                row.state.icon(),
                 row.visits,
                 row.elapsed_ms.map(duration).unwrap_or_default(),
                 plain(&row.action),
@@ -345,7 +345,7 @@ impl Page {
         }
         put(format_args!(
             "\n---\n\n**{}** | Steps: {} | Duration: {elapsed} | {}\n\nryed {SYSTEM_VERSION} | receipts: {receipts}\n",
-            self.status, self.steps, self.seen
+            self.status, self.steps, self.updated_at
         ));
         out
     }
@@ -365,7 +365,7 @@ impl Page {
             ("version", json!(self.version)),
             ("author", json!("rye")),
             ("created_at", json!(self.began.to_string())),
-            ("updated_at", json!(self.seen.to_string())),
+            ("updated_at", json!(self.updated_at.to_string())),
             ("graph_id", json!(self.graph)),
             ("graph_run_id", json!(self.run)),
             ("status", json!(self.status)),
@@ -528,7 +528,7 @@ pub(super) fn duration(ms: u64) -> String {
 /// Escapes a text of the run to one line of plain text: no markup, no table cell, no HTML.
 pub(super) fn plain(text: &str) -> String {
     let begin: String = text.chars().take(TEXT + 1).collect();
-    let seen = sight::in_line(&begin, ' ');
+    let seen = printable::in_line(&begin, ' ');
     let mut out = String::with_capacity(seen.len());
     let mut before = ' ';
     let mut rest = seen.chars().peekable();

@@ -58,7 +58,7 @@ struct Root {
     dir: Dir,
     /// Identity of the project; `None` if its `files` are not below it.
     project: Option<DirectoryIdentity>,
-    looked: Instant,
+    checked: Instant,
 }
 
 /// Scan of history for changed runs.
@@ -255,7 +255,7 @@ impl Project {
     /// Opens the `files` directory, if the project is still the one in which a run with `spec` began.
     fn look(&mut self, spec: &Spec) -> Result<Root, Trouble> {
         let root = match self.root.take() {
-            Some(root) if root.looked.elapsed() < LOOK_EVERY => root,
+            Some(root) if root.checked.elapsed() < LOOK_EVERY => root,
             Some(_) | None => Root::open(spec)?,
         };
         let known = spec.directory.as_ref().zip(root.project.as_ref());
@@ -435,14 +435,14 @@ impl Root {
             return Ok(Self {
                 dir: Dir::root(files)?,
                 project: None,
-                looked,
+                checked: looked,
             });
         };
         let root = Dir::root(project)?;
         Ok(Self {
             project: Some(root.identity()?),
             dir: root.enter(below)?,
-            looked,
+            checked: looked,
         })
     }
 }

@@ -60,7 +60,7 @@ struct Dirty {
     /// Last position that is not written.
     upto: Lsn,
     /// `None` during its turn.
-    place: Option<DueKey>,
+    key: Option<DueKey>,
     failures: u32,
     /// Item of the run, if the run was removed.
     removed: Option<Name>,
@@ -115,7 +115,7 @@ impl Queue {
     }
 
     /// Records that `run` changed at `lsn`; `is_urgent` if it is suspended or ended.
-    pub(super) fn mark(&self, run: &RunId, lsn: Lsn, is_urgent: bool) {
+    pub(super) fn enqueue(&self, run: &RunId, lsn: Lsn, is_urgent: bool) {
         let now = Instant::now();
         let mut content = self.content();
         let paced = content.last_turn.map_or(now, |last| last + TURN_EVERY);
@@ -217,7 +217,7 @@ impl Queue {
         }
         let run = first.remove();
         let dirty = content.runs.get_mut(&run)?;
-        dirty.place = None;
+        dirty.key = None;
         Some(Turn {
             upto: dirty.upto,
             removed: dirty.removed.clone(),
@@ -262,7 +262,7 @@ impl Queue {
         let dirty = known.or_insert(Dirty {
             since: turn.upto,
             upto: turn.upto,
-            place: None,
+            key: None,
             failures: 0,
             removed: turn.removed.clone(),
             waiting: Vec::new(),
@@ -309,7 +309,7 @@ impl Queue {
     }
 
     /// Position up to which the files of the project are written; `None` if all are.
-    pub(super) fn behind(&self) -> Option<Lsn> {
+    pub(super) fn written_up_to(&self) -> Option<Lsn> {
         let content = self.content();
         let before = |lsn: Lsn| Lsn(lsn.0.saturating_sub(1));
         let runs = content.runs.values().map(|dirty| before(dirty.since));
@@ -346,7 +346,7 @@ impl Content {
             let dirty = Dirty {
                 since: lsn,
                 upto: lsn,
-                place: None,
+                key: None,
                 failures: 0,
                 removed: None,
                 waiting: Vec::new(),
@@ -358,7 +358,7 @@ impl Content {
         dirty.since = dirty.since.min(lsn);
         dirty.upto = dirty.upto.max(lsn);
         // A failed run keeps its pause. A run whose turn is in progress gets another turn afterwards.
-        let is_earlier = dirty.place.is_some_and(|(known, _)| due < known);
+        let is_earlier = dirty.key.is_some_and(|(known, _)| due < known);
         if is_earlier && dirty.failures == 0 {
             self.place(run, due);
         }
@@ -370,7 +370,7 @@ impl Content {
         };
         self.number += 1;
         let place = (due, self.number);
-        if let Some(earlier) = dirty.place.replace(place) {
+        if let Some(earlier) = dirty.key.replace(place) {
             self.order.remove(&earlier);
         }
         self.order.insert(place, run.clone());
@@ -411,40 +411,40 @@ mod tests {
     #[test]
     fn run_touched_during_turn_is_queued_again() {
         let queue = Queue::default();
-        queue.mark(&id("a"), Lsn(3), true);
+        queue.enqueue(&id("a"), Lsn(3), true);
         let turn = queue.next().unwrap();
         assert_eq!(queue.next(), None);
-        queue.mark(&id("a"), Lsn(5), true);
-        assert_eq!(queue.behind(), Some(Lsn(2)));
+        queue.enqueue(&id("a"), Lsn(5), true);
+        assert_eq!(queue.written_up_to(), Some(Lsn(2)));
         queue.done(&turn);
-        assert_eq!(queue.behind(), Some(Lsn(3)));
+        assert_eq!(queue.written_up_to(), Some(Lsn(3)));
         let turn = queue.next().unwrap();
         queue.done(&turn);
-        assert_eq!((queue.behind(), queue.is_empty()), (None, true));
+        assert_eq!((queue.written_up_to(), queue.is_empty()), (None, true));
     }
 
     #[test]
     fn urgent_touch_is_due_now_and_others_after_interval() {
         let queue = Queue::default();
         queue.begin_turn();
-        queue.mark(&id("moved"), Lsn(1), false);
+        queue.enqueue(&id("moved"), Lsn(1), false);
         assert_eq!(queue.next(), None);
-        queue.mark(&id("rested"), Lsn(2), true);
+        queue.enqueue(&id("rested"), Lsn(2), true);
         assert_eq!(queue.next().unwrap().run, id("rested"));
         assert_eq!(queue.next(), None);
-        queue.mark(&id("moved"), Lsn(3), true);
+        queue.enqueue(&id("moved"), Lsn(3), true);
         assert_eq!(queue.next().unwrap().run, id("moved"));
     }
 
     #[test]
     fn failed_run_keeps_backoff_and_holds_checkpoint() {
         let queue = Queue::default();
-        queue.mark(&id("a"), Lsn(4), true);
+        queue.enqueue(&id("a"), Lsn(4), true);
         let turn = queue.next().unwrap();
         queue.failed(&turn);
-        queue.mark(&id("a"), Lsn(6), true);
+        queue.enqueue(&id("a"), Lsn(6), true);
         assert_eq!(queue.next(), None);
-        assert_eq!(queue.behind(), Some(Lsn(3)));
+        assert_eq!(queue.written_up_to(), Some(Lsn(3)));
         let begun = Instant::now();
         assert_eq!(queue.wait(Duration::from_mins(1), never), Wake::Work);
         assert!(begun.elapsed() >= RETRY / 2);
@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn failure_backoff_doubles_up_to_maximum() {
         let queue = Queue::default();
-        queue.mark(&id("a"), Lsn(4), true);
+        queue.enqueue(&id("a"), Lsn(4), true);
         let turn = queue.next().unwrap();
         let mut last = Duration::ZERO;
         for _ in 0..20 {
@@ -472,16 +472,16 @@ mod tests {
         let queue = Queue::default();
         for number in 0..=MAX_RUNS {
             let lsn = Lsn(u64::try_from(number).unwrap() + 10);
-            queue.mark(&id(&format!("r{number}")), lsn, true);
+            queue.enqueue(&id(&format!("r{number}")), lsn, true);
         }
         assert_eq!(queue.next(), None);
         let upto = Lsn(u64::try_from(MAX_RUNS).unwrap() + 10);
-        assert_eq!(queue.behind(), Some(Lsn(9)));
+        assert_eq!(queue.written_up_to(), Some(Lsn(9)));
         assert_eq!(queue.begin_scan(Lsn(upto.0 - 1)), None);
         assert_eq!(queue.wait(Duration::from_mins(1), || upto), Wake::Work);
         let after = Lsn(9);
         assert_eq!(queue.begin_scan(upto), Some(Range { after, upto }));
-        assert_eq!(queue.behind(), Some(after));
+        assert_eq!(queue.written_up_to(), Some(after));
         queue.scanned();
         assert!(queue.is_empty());
     }
@@ -489,10 +489,10 @@ mod tests {
     #[test]
     fn closed_queue_returns_waiting_runs_not_failed_ones() {
         let queue = Queue::default();
-        queue.mark(&id("failing"), Lsn(1), true);
+        queue.enqueue(&id("failing"), Lsn(1), true);
         let failing = queue.next().unwrap();
         queue.begin_turn();
-        queue.mark(&id("waits"), Lsn(2), false);
+        queue.enqueue(&id("waits"), Lsn(2), false);
         queue.close();
         let idle = Duration::from_mins(1);
         assert_eq!(queue.wait(idle, never), Wake::Work);
@@ -501,6 +501,6 @@ mod tests {
         queue.done(&turn);
         queue.failed(&failing);
         assert_eq!(queue.wait(idle, never), Wake::Closed);
-        assert_eq!(queue.behind(), Some(Lsn(0)));
+        assert_eq!(queue.written_up_to(), Some(Lsn(0)));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Maximum number of concurrent turns.
-const AT_ONCE: usize = 2;
+const MAX_CONCURRENT: usize = 2;
 /// Time after which a turn loses its slot.
 const LONGEST: Duration = Duration::from_secs(1);
 
@@ -37,7 +37,7 @@ impl Slots {
         loop {
             let now = Instant::now();
             turns.begun.retain(|(_, begun)| now < *begun + LONGEST);
-            if turns.begun.len() < AT_ONCE {
+            if turns.begun.len() < MAX_CONCURRENT {
                 turns.number += 1;
                 let number = turns.number;
                 turns.begun.push((number, now));

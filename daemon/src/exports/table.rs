@@ -51,11 +51,11 @@ impl Table {
     }
 
     /// Queues the run of a touch.
-    pub(super) fn mark(self: &Arc<Self>, shared: &Arc<Shared>, touch: &Touch) {
+    pub(super) fn enqueue(self: &Arc<Self>, shared: &Arc<Shared>, touch: &Touch) {
         let is_urgent = touch.kind != TouchKind::Moved;
         self.enter(shared, &touch.files, |queue| match &touch.item {
             Some(item) => queue.remove(&touch.run, item, touch.lsn, None),
-            None => queue.mark(&touch.run, touch.lsn, is_urgent),
+            None => queue.enqueue(&touch.run, touch.lsn, is_urgent),
         });
     }
 
@@ -144,11 +144,11 @@ impl Table {
     }
 
     /// Projects whose files are out of date, with the positions up to which they are written.
-    pub(super) fn behind(&self) -> BTreeMap<String, Lsn> {
+    pub(super) fn written_positions(&self) -> BTreeMap<String, Lsn> {
         let content = self.content();
         let projects = content.projects.iter();
         let behind = projects.filter_map(|(files, entry)| {
-            let lsn = entry.queue.behind()?;
+            let lsn = entry.queue.written_up_to()?;
             Some((files.to_string(), lsn))
         });
         behind.collect()

@@ -14,7 +14,7 @@ use rye_core::id::{RunId, Seq};
 use rye_core::ledger::Usage;
 use rye_core::model::{Event, RunEvent, Spec, Status, ThreadEvent};
 use rye_core::money::Usd;
-use rye_core::sight;
+use rye_core::printable;
 use serde_json::{Value, json};
 
 use super::page::{duration, entry_of_run, plain};
@@ -22,9 +22,9 @@ use super::page::{duration, entry_of_run, plain};
 /// Maximum size in bytes of the sections after the prompt.
 const KEPT: usize = 512 << 10;
 /// Maximum length in characters of a message.
-const SAID: usize = 20_000;
+const MAX_MESSAGE_CHARS: usize = 20_000;
 /// Maximum length in characters of a tool's input, and of its output.
-const DONE: usize = 2000;
+const MAX_TOOL_CHARS: usize = 2000;
 
 #[derive(Debug)]
 pub(super) struct ThreadPage {
@@ -38,7 +38,7 @@ pub(super) struct ThreadPage {
     output: u64,
     spend: Usd,
     began: Timestamp,
-    seen: Timestamp,
+    updated_at: Timestamp,
     seq: Seq,
     /// Sections before the first turn.
     prompt: String,
@@ -49,7 +49,7 @@ pub(super) struct ThreadPage {
     /// Number of dropped sections.
     earlier: u64,
     /// Sections about calls that began before their message was complete. The message must precede them.
-    ahead: Option<Vec<String>>,
+    early_sections: Option<Vec<String>>,
     /// Items of the calls in flight, by call id.
     calls: HashMap<String, String>,
 }
@@ -69,27 +69,27 @@ impl ThreadPage {
             output: 0,
             spend: Usd::ZERO,
             began: Timestamp::default(),
-            seen: Timestamp::default(),
+            updated_at: Timestamp::default(),
             seq: Seq::default(),
             prompt: String::new(),
             has_begun: false,
             sections: VecDeque::new(),
             bytes: 0,
             earlier: 0,
-            ahead: None,
+            early_sections: None,
             calls: HashMap::new(),
         }
     }
 
     /// Time of the last event.
-    pub(super) const fn seen(&self) -> Timestamp {
-        self.seen
+    pub(super) const fn updated_at(&self) -> Timestamp {
+        self.updated_at
     }
 
     /// Applies one event.
     pub(super) fn take(&mut self, seq: Seq, at: Timestamp, event: &Event) {
         self.seq = seq;
-        self.seen = at;
+        self.updated_at = at;
         if let Some(outcome) = event.outcome() {
             outcome.status().as_str().clone_into(&mut self.status);
         }
@@ -135,11 +135,11 @@ impl ThreadPage {
                 self.push(format!("## System Prompt\n\n{}", quoted(&prompt.text)));
             }
             ThreadEvent::CognitionIn(received) => {
-                self.told(received.turn, received.source, &received.text);
+                self.add_input(received.turn, received.source, &received.text);
             }
             ThreadEvent::StepStart(_) => {
                 self.has_begun = true;
-                self.ahead = Some(Vec::new());
+                self.early_sections = Some(Vec::new());
             }
             ThreadEvent::CognitionReasoning(thought) => {
                 self.keep(format!("> *Reasoning*\n>\n{}", quoted(&thought.text)));
@@ -206,7 +206,7 @@ impl ThreadPage {
         }
     }
 
-    fn told(&mut self, turn: u32, source: Source, text: &str) {
+    fn add_input(&mut self, turn: u32, source: Source, text: &str) {
         let from = match source {
             Source::Tools => return,
             Source::Directive => "",
@@ -221,7 +221,7 @@ impl ThreadPage {
 
     /// Adds a section; one about a call waits until the message that contains the call is complete.
     fn push(&mut self, section: String) {
-        match &mut self.ahead {
+        match &mut self.early_sections {
             Some(ahead) => ahead.push(section),
             None => self.keep(section),
         }
@@ -229,7 +229,7 @@ impl ThreadPage {
 
     /// Adds the waiting sections after the message.
     fn settle(&mut self) {
-        for section in self.ahead.take().into_iter().flatten() {
+        for section in self.early_sections.take().into_iter().flatten() {
             self.keep(section);
         }
     }
@@ -252,7 +252,7 @@ impl ThreadPage {
     }
 
     pub(super) fn render(&self) -> String {
-        let elapsed = duration(self.seen.ms_since(self.began));
+        let elapsed = duration(self.updated_at.ms_since(self.began));
         let mut out = String::with_capacity(4096 + self.prompt.len() + self.bytes);
         out.push_str(&self.front(&elapsed));
         let mut put = |args: std::fmt::Arguments<'_>| {
@@ -270,7 +270,11 @@ impl ThreadPage {
                 self.earlier, self.run
             ));
         }
-        for section in self.sections.iter().chain(self.ahead.iter().flatten()) {
+        for section in self
+            .sections
+            .iter()
+            .chain(self.early_sections.iter().flatten())
+        {
             put(format_args!("{section}\n"));
         }
         put(format_args!(
@@ -287,7 +291,7 @@ impl ThreadPage {
     fn front(&self, elapsed: &str) -> String {
         let title = self.directive.rsplit('/').next().unwrap_or_default();
         let place = format!("agent/threads/{}", self.directive);
-        let seconds = self.seen.ms_since(self.began) / 1000;
+        let seconds = self.updated_at.ms_since(self.began) / 1000;
         let fields = [
             ("id", json!(format!("{place}/{}", self.run))),
             ("name", json!(self.run)),
@@ -297,7 +301,7 @@ impl ThreadPage {
             ("version", json!("1.0.0")),
             ("author", json!("rye")),
             ("created_at", json!(self.began.to_string())),
-            ("updated_at", json!(self.seen.to_string())),
+            ("updated_at", json!(self.updated_at.to_string())),
             ("thread_id", json!(self.run)),
             ("directive", json!(self.directive)),
             ("status", json!(self.status)),
@@ -324,14 +328,14 @@ impl ThreadPage {
 /// The beginning of a text, without invisible characters.
 fn shown(text: &str, most: usize) -> String {
     let text = beginning(text.trim_end(), most);
-    sight::shown(&text, &['\n'], |_, out| out.push(' '))
+    printable::replace_invisible(&text, &['\n'], |_, out| out.push(' '))
 }
 
 /// Renders a text as a quotation; consecutive blank lines become one.
 fn quoted(text: &str) -> String {
     let mut out = String::new();
     let mut was_blank = true;
-    for line in shown(text, SAID).lines() {
+    for line in shown(text, MAX_MESSAGE_CHARS).lines() {
         let is_blank = line.trim().is_empty();
         if is_blank && was_blank {
             continue;
@@ -346,7 +350,7 @@ fn quoted(text: &str) -> String {
 
 /// Renders a text in a fence that none of its lines can close.
 fn fenced(language: &str, text: &str) -> String {
-    let text = shown(text, DONE);
+    let text = shown(text, MAX_TOOL_CHARS);
     let runs = text.split(|c| c != '`').map(str::len).max();
     let ticks = "`".repeat(runs.unwrap_or_default().max(2) + 1);
     format!("{ticks}{language}\n{text}\n{ticks}\n")

@@ -79,11 +79,11 @@ pub(super) async fn look_up(context: &GraphRun, run: &Run, calls: &[&Call]) -> V
 
 /// Job of the prepared `call`.
 async fn by_plan(context: &GraphRun, run: &Run, call: &Call, prepared: Prepared) -> Job<Planned> {
-    if let Some(lack) = prepared.lacks() {
+    if let Some(lack) = prepared.shortage() {
         return Job::Exhausted(lack);
     }
     let services = &context.at.services;
-    if let Some(wanted) = prepared.wanted(call) {
+    if let Some(wanted) = prepared.child_request(call) {
         if call.caching == Caching::On {
             tracing::warn!(run = %run.id, node = call.node, "`cache_result` has no effect on a node that starts a run");
         }
@@ -140,7 +140,7 @@ impl GraphRun {
         let key = key.filter(|_| call.caching == Caching::On)?;
         let result = self
             .cache
-            .find(self.at.project.gate(), &self.at.spec.files, key)
+            .find(self.at.project.file_pool(), &self.at.spec.files, key)
             .await?;
         Some(CallOutcome {
             cached: true,
@@ -158,7 +158,7 @@ impl GraphRun {
             let files = &self.at.spec.files;
             self.cache
                 .store(
-                    self.at.project.gate(),
+                    self.at.project.file_pool(),
                     files,
                     key,
                     &call.node,

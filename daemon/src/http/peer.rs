@@ -18,7 +18,7 @@ pub(crate) const STREAM: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 /// Reads a request up to the end of its body.
-pub(crate) async fn heard(peer: &mut (impl AsyncRead + Unpin)) -> String {
+pub(crate) async fn read_request(peer: &mut (impl AsyncRead + Unpin)) -> String {
     let mut heard = String::new();
     while !is_whole(&heard) {
         let mut part = [0; 1024];
@@ -51,7 +51,7 @@ where
     let mut tasks = Group::new();
     tasks.spawn(async move {
         let (mut peer, _) = listener.accept().await.unwrap();
-        let request = heard(&mut peer).await;
+        let request = read_request(&mut peer).await;
         talk(peer, request).await
     });
     (address, tasks)

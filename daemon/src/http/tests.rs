@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::peer::{LONG, STREAM, chunk, heard, is_closed, saying, server};
+use super::peer::{LONG, STREAM, chunk, is_closed, read_request, saying, server};
 use super::*;
 use rye_host::task::Group;
 
@@ -246,7 +246,7 @@ async fn certificate_requires_trusted_authority() {
             let Ok(mut peer) = acceptor.accept(peer).await else {
                 return;
             };
-            heard(&mut peer).await;
+            read_request(&mut peer).await;
             let answer = b"HTTP/1.1 204 None\r\n\r\n";
             peer.write_all(answer).await.unwrap();
         });

@@ -31,7 +31,7 @@ pub(super) struct Known {
     pub(super) space: Space,
     pub(super) path: PathBuf,
     /// Location of the file; `None` for an item that is part of this program.
-    pub(super) place: Option<ItemLocation>,
+    pub(super) location: Option<ItemLocation>,
     pub(super) title: Option<String>,
     pub(super) description: Option<String>,
     /// Precedence among several files of one item.
@@ -50,7 +50,7 @@ pub(super) struct Documents {
     /// Document of each file; `None` if the file is not text.
     files: HashMap<PathBuf, (Stamp, Option<DocId>)>,
     folders: Vec<(PathBuf, Option<Stamp>)>,
-    looked: Option<Uptime>,
+    checked: Option<Uptime>,
     used: Uptime,
     changes: usize,
 }
@@ -64,13 +64,13 @@ impl Documents {
     /// Updates the index with changed files.
     pub(super) fn refresh(&mut self, library: &Library, now: Uptime) {
         let is_fresh = self
-            .looked
+            .checked
             .is_some_and(|looked| now.since(looked) < FRESH && !self.have_folders_changed());
         self.used = now;
         if is_fresh {
             return;
         }
-        if self.looked.is_none() || self.changes > MOST_CHANGES {
+        if self.checked.is_none() || self.changes > MOST_CHANGES {
             *self = Self {
                 used: now,
                 ..Self::default()
@@ -79,7 +79,7 @@ impl Documents {
                 self.add(document, None);
             }
         }
-        self.looked = Some(now);
+        self.checked = Some(now);
         self.folders.clear();
         let mut seen = HashSet::new();
         for space in [Space::Project, Space::User] {
@@ -152,21 +152,21 @@ impl Documents {
             item,
             space,
             path,
-            place,
+            location: place,
             title,
             description,
         };
-        if self.known.len() <= doc.place() {
-            self.known.resize_with(doc.place() + 1, || None);
+        if self.known.len() <= doc.index() {
+            self.known.resize_with(doc.index() + 1, || None);
         }
-        self.known[doc.place()] = Some(known);
+        self.known[doc.index()] = Some(known);
         doc
     }
 
     fn remove(&mut self, doc: DocId) {
         self.index.remove(doc);
         self.changes += 1;
-        let known = self.known.get_mut(doc.place()).and_then(Option::take);
+        let known = self.known.get_mut(doc.index()).and_then(Option::take);
         if let Some(known) = known
             && let Some(docs) = self.by_item.get_mut(&known.item)
         {
@@ -179,7 +179,7 @@ impl Documents {
 
     /// Data about `doc`.
     pub(super) fn known(&self, doc: DocId) -> Option<&Known> {
-        self.known.get(doc.place())?.as_ref()
+        self.known.get(doc.index())?.as_ref()
     }
 
     /// Other files of this item, in order of precedence.

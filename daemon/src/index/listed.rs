@@ -9,7 +9,7 @@ use rye_item::library::{Entry, Shadowed};
 use rye_item::{Library, Space};
 use serde_json::Value;
 
-use super::one::meant;
+use super::one::find_item;
 use super::{Caller, Error};
 
 /// Filter of a listing.
@@ -107,7 +107,7 @@ pub fn describe(
     caller: &Caller<'_>,
 ) -> Result<Described, Error> {
     let look = |item: &ItemRef| library.describe(item).map_err(Box::new);
-    let entry = meant(library, id, kind, caller, look)?;
+    let entry = find_item(library, id, kind, caller, look)?;
     let (item, path) = (&entry.report.item, &entry.report.path);
     let shadows = library.shadowed_by(item, entry.space, path, Space::Project);
     let (inputs, permissions) = declared(&entry);

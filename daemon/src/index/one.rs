@@ -23,7 +23,7 @@ pub(super) fn fetch(
     let source = asked.source.as_deref().map(|word| space("source", word));
     let source = source.transpose()?;
     let item = named(library, id, asked, source, caller)?;
-    let mut answer = told(library, &item);
+    let mut answer = describe(library, &item);
     if asked.parsed {
         answer["parsed"] = parsed(&item)?;
     }
@@ -47,11 +47,11 @@ fn named(
 ) -> Result<Arc<Item>, Error> {
     let of_type = asked.item_type.as_deref().map(kind).transpose()?;
     let look = |item: &ItemRef| look(library, item, source);
-    meant(library, id, of_type, caller, look)
+    find_item(library, id, of_type, caller, look)
 }
 
 /// Result of `look` for the item `id`, whose type is optional, among the items that may be fetched.
-pub(super) fn meant<T>(
+pub(super) fn find_item<T>(
     library: &Library,
     id: &str,
     of_type: Option<ItemKind>,
@@ -95,7 +95,9 @@ pub(super) fn meant<T>(
     match found.len() {
         0 => Err(Error::NotFound {
             id: id.to_owned(),
-            near: tried.iter().find_map(|item| near(library, item, caller)),
+            near: tried
+                .iter()
+                .find_map(|item| suggestion(library, item, caller)),
         }),
         1 => Ok(found.remove(0).1?),
         _ => {
@@ -109,7 +111,7 @@ pub(super) fn meant<T>(
 }
 
 /// Suggestion for `item`, if it may be fetched.
-fn near(library: &Library, item: &ItemRef, caller: &Caller<'_>) -> Option<ItemRef> {
+fn suggestion(library: &Library, item: &ItemRef, caller: &Caller<'_>) -> Option<ItemRef> {
     let id = library.nearest(item)?;
     let near = ItemRef {
         kind: item.kind,
@@ -124,7 +126,7 @@ fn suggest(error: &mut library::Error, library: &Library, caller: &Caller<'_>) {
         item, near: meant, ..
     } = error
     {
-        *meant = near(library, item, caller).map(|near| near.id);
+        *meant = suggestion(library, item, caller).map(|near| near.id);
     }
 }
 
@@ -146,7 +148,7 @@ fn look(
     })
 }
 
-fn told(library: &Library, item: &Item) -> Value {
+fn describe(library: &Library, item: &Item) -> Value {
     let shadows: Vec<Value> = library
         .shadowed(item, Space::Project)
         .iter()

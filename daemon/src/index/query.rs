@@ -112,7 +112,7 @@ fn in_order((one, known): &(Hit, &Known), (other, beside): &(Hit, &Known)) -> Or
 
 /// A result. The shown text of an item is verified.
 fn shown(documents: &Documents, library: &Library, hit: Hit, known: &Known) -> Value {
-    let verified = match &known.place {
+    let verified = match &known.location {
         None => library.in_space(&known.item, known.space).ok().flatten(),
         Some(place) => library.at(place).ok(),
     };

@@ -91,7 +91,7 @@ impl IndexFixture {
         self.put("project", &format!("knowledge/{id}.md"), &signed)
     }
 
-    fn ask(&self, params: Value) -> Result<Value, Error> {
+    fn run_tool(&self, params: Value) -> Result<Value, Error> {
         let Value::Object(params) = params else {
             panic!("parameters are a map")
         };
@@ -105,13 +105,13 @@ impl IndexFixture {
     }
 
     fn ok(&self, params: Value) -> Value {
-        self.ask(params).unwrap()
+        self.run_tool(params).unwrap()
     }
 
     #[track_caller]
     fn refused(&self, params: Value, kind: ErrorKind, told: &str) {
         let asked = params.to_string();
-        let error = self.ask(params).unwrap_err();
+        let error = self.run_tool(params).unwrap_err();
         let text = rye_core::error::with_sources(&error);
         assert!(text.contains(told), "{asked}: {text}");
         assert_eq!(error.kind(), kind, "{asked}: {text}");
@@ -432,7 +432,7 @@ fn copy_requires_verified_source_sign_permission_and_overwrite_flag() {
     stage.tool("home", "evil/y", "y");
     std::os::unix::fs::symlink(&outside, stage.path("project", "tools/evil")).unwrap();
     let copy = json!({"item_id": "tool:evil/y", "source": "user", "destination": "project"});
-    assert!(stage.ask(copy).is_err());
+    assert!(stage.run_tool(copy).is_err());
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
 }
 

@@ -72,7 +72,7 @@ pub(super) fn check(
 
 /// Adds the reason why the file must not be used in its current state.
 pub(super) fn put_refusal(report: &mut Validation, refusal: &chain::Error) {
-    let (severity, code) = standing(refusal);
+    let (severity, code) = severity_of(refusal);
     // Errors found in the file are more specific than the refusal.
     if severity == Severity::Warning || report.is_sound() {
         report.put_first(severity, code, with_sources(refusal));
@@ -114,7 +114,7 @@ fn is_graph(text: &str) -> bool {
 }
 
 /// Severity of `refusal` for an author: a missing signature can be added later, all else must be fixed.
-pub(super) fn standing(refusal: &chain::Error) -> (Severity, &'static str) {
+pub(super) fn severity_of(refusal: &chain::Error) -> (Severity, &'static str) {
     if let chain::Error::Item(error) = refusal
         && let library::Error::Unsigned { .. } = **error
     {

@@ -2,7 +2,7 @@
 //!
 //! **Owns** the checks that need more than the directive file. The extended directives, the knowledge, the tools and
 //! the model must exist and be usable; the outputs must be describable, and the prompt must fit. It finds everything
-//! that a start refuses ([`offers`]). **Never** needs a secret: the person who checks a directive need not be the one
+//! that a start refuses ([`tool_offer`]). **Never** needs a secret: the person who checks a directive need not be the one
 //! who runs it. A file that must not be used is checked as text, as for graphs. **Failure.** A check that exceeds its
 //! time or memory ends with the error `too_complex`.
 
@@ -21,7 +21,7 @@ use super::check::{put_refusal, text_of};
 use super::{Checked, Error, MOST_MEMORY};
 use crate::models::Models;
 use crate::projects::Projects;
-use crate::{chain, directives, offers};
+use crate::{chain, directives, tool_offer};
 
 /// Checks the directive `item` and its dependencies. Blocks.
 pub(super) fn check(
@@ -88,16 +88,21 @@ impl DirectiveCheck<'_> {
             .model(&directive)
             .map_err(|refusal| found.push(refusal));
         let mut warnings = Vec::new();
-        let effective =
-            match directives::lay_over(self.library, self.item, space, directive, &mut warnings) {
-                Ok(effective) => effective,
-                Err(error) => {
-                    found.push(finding("bad_lineage", &error));
-                    return found;
-                }
-            };
+        let effective = match directives::with_parents(
+            self.library,
+            self.item,
+            space,
+            directive,
+            &mut warnings,
+        ) {
+            Ok(effective) => effective,
+            Err(error) => {
+                found.push(finding("bad_lineage", &error));
+                return found;
+            }
+        };
         let knowledge = self.knowledge(&effective, &mut found);
-        match offers::gate(self.library, self.item, &effective) {
+        match tool_offer::check_risks(self.library, self.item, &effective) {
             Ok(told) => found.extend(told.map(|text| warning("risk", text))),
             Err(error) => found.push(Finding {
                 severity: Severity::Error,
@@ -165,7 +170,7 @@ impl DirectiveCheck<'_> {
             source: format!("permissions of {}", self.item),
             patterns: effective.permissions().patterns,
         }];
-        match offers::tools(
+        match tool_offer::tools(
             self.library,
             effective,
             &layers,

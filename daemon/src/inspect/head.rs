@@ -9,7 +9,7 @@ use rye_core::id::{ItemId, ItemRef};
 use rye_core::yaml::{self, Document};
 use rye_item::{Library, sign};
 
-use super::check::standing;
+use super::check::severity_of;
 use crate::chain::{self, STATE_GRAPH, Terminal};
 
 /// Findings that prevent signing or running `item`, whose file holds `text`, other than its signature.
@@ -100,7 +100,7 @@ impl Head {
                 Some(self.error("bad_executor", KEY, message))
             }
             Err(refusal) => {
-                let (severity, _) = standing(&refusal);
+                let (severity, _) = severity_of(&refusal);
                 let hint = if refusal.kind() == ErrorKind::NotFound {
                     format!("; the runtime of graphs is `{STATE_GRAPH}`")
                 } else {

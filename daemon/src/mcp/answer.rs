@@ -8,7 +8,7 @@ use rye_core::error::beginning;
 use rye_core::model::Object;
 use serde_json::{Value, json};
 
-use super::message::words;
+use super::message::text_of;
 
 /// Content types of the protocol.
 const TYPES: [&str; 5] = ["text", "image", "audio", "resource", "resource_link"];
@@ -145,7 +145,7 @@ fn block(at: usize, value: Value, remarks: &mut Vec<String>) -> Value {
         remarks.push(format!(
             "`content[{at}]` is no object: it is taken as a text"
         ));
-        return json!({"type": "text", "text": words(&value)});
+        return json!({"type": "text", "text": text_of(&value)});
     };
     let kind = block.get("type").and_then(Value::as_str);
     if !kind.is_some_and(|kind| TYPES.contains(&kind)) {
@@ -163,7 +163,7 @@ fn block(at: usize, value: Value, remarks: &mut Vec<String>) -> Value {
         let taken = if text.is_null() {
             String::new()
         } else {
-            words(text)
+            text_of(text)
         };
         *text = taken.into();
     }

@@ -46,7 +46,7 @@ struct InboxShared {
 
 #[derive(Debug, Default)]
 struct InboxState {
-    asked: HashMap<RequestId, RequestKind>,
+    requests: HashMap<RequestId, RequestKind>,
     unasked: usize,
     unasked_bytes: usize,
     fault: Option<String>,
@@ -78,13 +78,13 @@ impl Inbox {
             } else {
                 RequestKind::Other
             };
-            self.state().asked.insert(request.id.clone(), kind);
+            self.state().requests.insert(request.id.clone(), kind);
         }
     }
 
     /// Classifies an incoming message; `None` if it is not passed on.
     pub(super) fn take(&self, text: &[u8]) -> Option<Message> {
-        let read = read(text, &self.state().asked);
+        let read = read(text, &self.state().requests);
         let message = match read {
             Ok(Incoming::Message(message)) => *message,
             Ok(Incoming::Stray(stray)) => {
@@ -102,7 +102,7 @@ impl Inbox {
         if self.is_answer(&message) {
             return Some(message);
         }
-        let (message, odd) = self.unasked(message);
+        let (message, odd) = self.filter_unrequested(message);
         self.set_aside(text.len(), odd).then_some(message)?
     }
 
@@ -119,7 +119,7 @@ impl Inbox {
             JsonRpcMessage::Error(error) => error.id.as_ref(),
             JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
         };
-        let is_answer = id.is_some_and(|id| state.asked.remove(id).is_some());
+        let is_answer = id.is_some_and(|id| state.requests.remove(id).is_some());
         if is_answer {
             (state.unasked, state.unasked_bytes) = (0, 0);
         }
@@ -127,7 +127,7 @@ impl Inbox {
     }
 
     /// Separates a message that answers no request into the part that passes and a note about a deviation.
-    fn unasked(&self, message: Message) -> (Option<Message>, Option<String>) {
+    fn filter_unrequested(&self, message: Message) -> (Option<Message>, Option<String>) {
         let JsonRpcMessage::Notification(notification) = message else {
             let passes = matches!(message, JsonRpcMessage::Request(_));
             return (passes.then_some(message), None);

@@ -121,7 +121,7 @@ fn known_id(id: Value, asked: &HashMap<RequestId, RequestKind>) -> Option<Reques
 /// Error of an answer; a value that is not an object becomes its message.
 fn error_data(error: Value) -> ErrorData {
     let Value::Object(mut error) = error else {
-        return ErrorData::new(ErrorCode(NO_CODE), words(&error), None);
+        return ErrorData::new(ErrorCode(NO_CODE), text_of(&error), None);
     };
     let code = match error.get("code") {
         Some(Value::Number(code)) => code.as_i64(),
@@ -130,7 +130,7 @@ fn error_data(error: Value) -> ErrorData {
     };
     let code = code.and_then(|code| i32::try_from(code).ok());
     let message = match error.get("message") {
-        Some(message) if !message.is_null() => words(message),
+        Some(message) if !message.is_null() => text_of(message),
         Some(_) | None => Value::Object(error.clone()).to_string(),
     };
     let data = error.shift_remove("data").filter(|data| !data.is_null());
@@ -138,7 +138,7 @@ fn error_data(error: Value) -> ErrorData {
 }
 
 /// The string, or another value as JSON.
-pub(super) fn words(value: &Value) -> String {
+pub(super) fn text_of(value: &Value) -> String {
     value
         .as_str()
         .map_or_else(|| value.to_string(), str::to_owned)
@@ -164,7 +164,7 @@ pub(super) fn passed(result: ServerResult) -> CallResult {
     };
     match result.shift_remove(WHOLE) {
         Some(result) => CallResult::Whole(result),
-        None => CallResult::Unusable(result.get(UNUSABLE).map(words).unwrap_or_default()),
+        None => CallResult::Unusable(result.get(UNUSABLE).map(text_of).unwrap_or_default()),
     }
 }
 
@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    fn asked() -> HashMap<RequestId, RequestKind> {
+    fn requests() -> HashMap<RequestId, RequestKind> {
         HashMap::from([
             (RequestId::Number(1), RequestKind::Other),
             (RequestId::Number(3), RequestKind::Call),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     fn read(text: &[u8]) -> Result<Incoming, String> {
-        super::read(text, &asked())
+        super::read(text, &requests())
     }
 
     fn called(text: &[u8]) -> CallResult {

@@ -229,7 +229,7 @@ impl ExchangeShared {
     }
 
     /// Notifies the server that the session has ended.
-    async fn leave(&self) -> Result<(), Error> {
+    async fn end_session(&self) -> Result<(), Error> {
         if self.state().session.is_none() {
             return Ok(());
         }
@@ -262,6 +262,6 @@ impl Transport<RoleClient> for Exchange {
     }
 
     async fn close(&mut self) -> Result<(), Error> {
-        self.shared.leave().await
+        self.shared.end_session().await
     }
 }

@@ -38,7 +38,7 @@ const TAIL: usize = 4096;
 /// Maximum number of quoted stderr lines.
 const TAIL_LINES: usize = 3;
 /// Maximum length in characters of a quoted line, and of a report of progress.
-const TOLD: usize = 200;
+const MAX_QUOTED_CHARS: usize = 200;
 
 /// An open session.
 #[derive(Debug)]
@@ -69,14 +69,14 @@ impl Tail {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn hear(&self, piece: &[u8]) {
+    pub(super) fn receive(&self, piece: &[u8]) {
         let mut bytes = self.bytes();
         bytes.extend(&piece[piece.len().saturating_sub(TAIL)..]);
         let excess = bytes.len().saturating_sub(TAIL);
         drop(bytes.drain(..excess));
     }
 
-    fn told(&self) -> Option<String> {
+    fn last_lines(&self) -> Option<String> {
         let bytes: Vec<u8> = self.bytes().iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes);
         let lines: Vec<_> = text
@@ -84,14 +84,17 @@ impl Tail {
             .filter(|line| !line.trim().is_empty())
             .collect();
         let last = &lines[lines.len().saturating_sub(TAIL_LINES)..];
-        let last: Vec<_> = last.iter().map(|line| beginning(line, TOLD)).collect();
+        let last: Vec<_> = last
+            .iter()
+            .map(|line| beginning(line, MAX_QUOTED_CHARS))
+            .collect();
         (!last.is_empty()).then(|| last.join(" | "))
     }
 }
 
 impl End {
     /// Reason why there is no answer: the fault of the session, the exit of the server, and its last output.
-    pub(super) async fn told(&self, inbox: &Inbox) -> String {
+    pub(super) async fn last_lines(&self, inbox: &Inbox) -> String {
         let mut exit = self.exit.clone();
         let ended = timeout(END, exit.wait_for(Option::is_some)).await;
         let ended = ended.ok().and_then(Result::ok);
@@ -101,7 +104,7 @@ impl End {
         if let Some(ended) = ended.filter(|ended| !ended.is_empty()) {
             told = format!("{told}; {ended}");
         }
-        match self.tail.told() {
+        match self.tail.last_lines() {
             Some(tail) => format!("{told}; it wrote last: {tail}"),
             None => told,
         }
@@ -150,7 +153,7 @@ impl Drop for InUse<'_> {
 
 impl Session {
     /// Executes `plan`. Progress is passed to `report`.
-    pub(super) async fn ask(
+    pub(super) async fn execute(
         &self,
         plan: &Plan,
         stop: &Stop,
@@ -161,7 +164,7 @@ impl Session {
             tool,
             pinned,
             params,
-        } = &plan.asked
+        } = &plan.operation
         else {
             return Ok(ServerAnswer::Tools(self.tools.clone()));
         };
@@ -209,7 +212,7 @@ impl Session {
         report: &(dyn Fn(&str) + Sync),
     ) -> Result<ToolAnswer, Trouble> {
         let began = Instant::now();
-        let last = began + plan.within.unwrap_or(LONGEST_CALL);
+        let last = began + plan.max_duration.unwrap_or(LONGEST_CALL);
         let mut progress = self.inbox.progress();
         let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(params.clone());
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
@@ -218,7 +221,7 @@ impl Session {
             .peer()
             .send_request_with_option(request, PeerRequestOptions::no_options());
         let Ok(mut handle) = sending.await else {
-            let problem = self.end.told(&self.inbox).await;
+            let problem = self.end.last_lines(&self.inbox).await;
             return Err(Trouble::unsent(self.lost(problem)));
         };
         let mut silent_at = began + plan.server.timeout;
@@ -236,7 +239,7 @@ impl Session {
                 }
                 () = sleep_until(silent_at.min(last)) => {
                     self.cancel(handle, "it took too long").await;
-                    return Err(if plan.within.is_some() && last <= silent_at {
+                    return Err(if plan.max_duration.is_some() && last <= silent_at {
                         Trouble::sent(Ending::Late)
                     } else {
                         let waited = began.elapsed();
@@ -248,7 +251,7 @@ impl Session {
                 told = progress.recv() => match told {
                     Ok(told) if is_same(&told.progress_token, &handle.progress_token) => {
                         silent_at = Instant::now() + plan.server.timeout;
-                        report(&words(&told));
+                        report(&progress_line(&told));
                     }
                     Ok(_) | Err(RecvError::Lagged(_) | RecvError::Closed) => {}
                 },
@@ -265,7 +268,7 @@ impl Session {
 
     /// Error of a session that ended before the answer.
     async fn broken(&self) -> Trouble {
-        let problem = self.end.told(&self.inbox).await;
+        let problem = self.end.last_lines(&self.inbox).await;
         Trouble::sent(self.lost(problem))
     }
 
@@ -284,13 +287,13 @@ impl Session {
         let refused = |message: String| {
             Trouble::sent(Failure::Refused {
                 server: self.server.clone(),
-                message: beginning(&message, TOLD * 5).into_owned(),
+                message: beginning(&message, MAX_QUOTED_CHARS * 5).into_owned(),
             })
         };
         let unclear = |problem: String| {
             Trouble::sent(Failure::Unclear {
                 server: self.server.clone(),
-                problem: beginning(&problem, TOLD * 5).into_owned(),
+                problem: beginning(&problem, MAX_QUOTED_CHARS * 5).into_owned(),
             })
         };
         match answer {
@@ -314,7 +317,7 @@ impl Session {
                     .is_some_and(remote::Error::was_not_sent);
                 // The fault of the session is the cause of the failed send, and more specific.
                 let problem = match self.inbox.fault() {
-                    Some(_) => self.end.told(&self.inbox).await,
+                    Some(_) => self.end.last_lines(&self.inbox).await,
                     None => error.error.to_string(),
                 };
                 Err(Trouble {
@@ -333,11 +336,11 @@ fn is_same(told: &ProgressToken, token: &ProgressToken) -> bool {
 }
 
 /// Formats a report of progress as a line.
-fn words(told: &ProgressNotificationParam) -> String {
+fn progress_line(told: &ProgressNotificationParam) -> String {
     let of = told.total.map(|total| format!(" of {total}"));
     let message = told.message.as_deref().unwrap_or_default();
     let message = message.replace(char::is_control, " ");
-    let message = beginning(message.trim(), TOLD);
+    let message = beginning(message.trim(), MAX_QUOTED_CHARS);
     let colon = if message.is_empty() { "" } else { ": " };
     let of = of.unwrap_or_default();
     format!("progress {}{of}{colon}{message}", told.progress)

@@ -93,7 +93,7 @@ impl Sessions {
     }
 
     /// Executes `plan` for `caller`.
-    pub async fn ask(&self, plan: &Plan, caller: Caller<'_>) -> Result<ServerAnswer, Trouble> {
+    pub async fn execute(&self, plan: &Plan, caller: Caller<'_>) -> Result<ServerAnswer, Trouble> {
         let began = tokio::time::Instant::now();
         let key = Key {
             root: root_of(caller.journal, caller.run),
@@ -107,13 +107,13 @@ impl Sessions {
                 biased;
                 opened = self.session(&key, &plan.server, caller) => opened.map_err(Trouble::unsent),
                 () = caller.stop.due() => Err(Trouble::unsent(Ending::Stopped)),
-                () = task::sleep(left.within) => Err(Trouble::unsent(Ending::Late)),
+                () = task::sleep(left.max_duration) => Err(Trouble::unsent(Ending::Late)),
             };
-            left.within = plan
-                .within
+            left.max_duration = plan
+                .max_duration
                 .map(|within| within.saturating_sub(began.elapsed()));
             let asked = match opened {
-                Ok(session) => session.ask(&left, caller.stop, caller.report).await,
+                Ok(session) => session.execute(&left, caller.stop, caller.report).await,
                 Err(trouble) => Err(trouble),
             };
             match asked {
@@ -201,7 +201,7 @@ impl Sessions {
                 inbox.break_off(&problem);
                 return Err(Failure::Start {
                     server: server.id.clone(),
-                    problem: end.told(&inbox).await,
+                    problem: end.last_lines(&inbox).await,
                 });
             }
         };
@@ -404,10 +404,10 @@ impl Keeper {
     async fn process(self, running: Running, tail: Arc<Tail>) {
         let stopper = Stopper::new();
         let tap = Tap::new(move |source, piece, _kept| match source {
-            Source::Stderr => tail.hear(piece),
+            Source::Stderr => tail.receive(piece),
             Source::Stdout => {}
         });
-        let mut finish = pin!(running.telling(tap).finish(stopper.listen()));
+        let mut finish = pin!(running.with_tap(tap).finish(stopper.listen()));
         let ended = tokio::select! {
             ended = &mut finish => Some(ended),
             () = self.due() => None,
@@ -435,7 +435,7 @@ impl Keeper {
             }
         };
         let told = match &ended {
-            Ok(exited) => in_words(exited),
+            Ok(exited) => describe_exit(exited),
             Err(error) => with_sources(error),
         };
         self.inbox.break_off("its process ended");
@@ -464,7 +464,7 @@ impl Keeper {
 }
 
 /// Exit of a process as text; empty if the daemon ended it.
-fn in_words(exited: &Exited) -> String {
+fn describe_exit(exited: &Exited) -> String {
     match exited.ended_by {
         None => format!("its process ended with {}", exited.exit),
         Some(_) => String::new(),

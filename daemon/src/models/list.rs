@@ -29,7 +29,7 @@ pub struct Offerer {
     /// True if models that are not listed may be used too.
     pub open: bool,
     /// Missing prerequisites, with the fix.
-    pub lacks: Option<String>,
+    pub missing: Option<String>,
     /// Models in the order of the file.
     pub models: Vec<Offer>,
 }
@@ -94,7 +94,7 @@ fn offerer(
         api: provider.api,
         as_of: provider.as_of,
         open: provider.open,
-        lacks: (!endpoint.is_usable(has_secret)).then(|| endpoint.lacking()),
+        missing: (!endpoint.is_usable(has_secret)).then(|| endpoint.missing_secrets()),
         models: models.collect(),
     }
 }

@@ -135,7 +135,7 @@ fn refusal(run: &Run, own: &AccountView, share: Usd, session: &Session<'_>) -> O
         Ok(()) => None,
         Err(Denied::Short(shortfall)) => Some(Refused {
             reason: shortfall.to_string(),
-            lacking: Some(lacking(&shortfall)),
+            shortage: Some(shortage(&shortfall)),
         }),
         Err(Denied::Misuse(misuse)) => Some(Refused::because(misuse.to_string())),
     }
@@ -144,23 +144,23 @@ fn refusal(run: &Run, own: &AccountView, share: Usd, session: &Session<'_>) -> O
 /// Reason why a share is refused.
 struct Refused {
     reason: String,
-    lacking: Option<Value>,
+    shortage: Option<Value>,
 }
 
 impl Refused {
     const fn because(reason: String) -> Self {
         Self {
             reason,
-            lacking: None,
+            shortage: None,
         }
     }
 }
 
 /// Account or meter that has too little, and the missing amount.
-fn lacking(shortfall: &Shortfall) -> Value {
-    let after = shortfall.used.checked_add(shortfall.asked);
+fn shortage(shortfall: &Shortfall) -> Value {
+    let after = shortfall.used.checked_add(shortfall.requested);
     let missing = after.map(|after| after.saturating_sub(shortfall.limit));
-    let (account, meter) = match &shortfall.lacking {
+    let (account, meter) = match &shortfall.at {
         LimitId::Account(id) => (Some(id), None),
         LimitId::Meter(id) => (None, Some(id)),
     };
@@ -177,7 +177,7 @@ fn lacking(shortfall: &Shortfall) -> Value {
 fn can_spawn(run: &RunId, path: &[AccountView], share: Usd, refused: Option<Refused>) -> Value {
     let affordable = refused.is_none();
     let (reason, lacking) = refused.map_or((None, None), |refused| {
-        (Some(refused.reason), refused.lacking)
+        (Some(refused.reason), refused.shortage)
     });
     json!({
         "thread_id": run,
@@ -279,7 +279,7 @@ mod tests {
         view
     }
 
-    fn asked(params: Value) -> Result<Operation, String> {
+    fn parse_operation(params: Value) -> Result<Operation, String> {
         let Value::Object(params) = params else {
             panic!("parameters are an object")
         };
@@ -292,10 +292,10 @@ mod tests {
         let half = Operation::CanSpawn(dollars("0.5"));
         for amount in [json!(0.5), json!("0.50"), json!("5e-1")] {
             let params = json!({"operation": "can_spawn", "amount": amount, "thread_id": null});
-            assert_eq!(asked(params), Ok(half));
+            assert_eq!(parse_operation(params), Ok(half));
         }
         let status = json!({"operation": "get_status", "thread_id": "r", "amount": null});
-        assert_eq!(asked(status), Ok(Operation::GetStatus));
+        assert_eq!(parse_operation(status), Ok(Operation::GetStatus));
         for (params, told) in [
             (json!({}), "`operation`"),
             (
@@ -328,7 +328,7 @@ mod tests {
                 "`run_id`",
             ),
         ] {
-            let message = asked(params.clone()).unwrap_err();
+            let message = parse_operation(params.clone()).unwrap_err();
             assert!(message.contains(told), "{params}: {message}");
         }
     }
@@ -350,14 +350,14 @@ mod tests {
     #[test]
     fn refusal_names_account_and_shortfall() {
         let shortfall = Shortfall {
-            asked: dollars("0.6"),
-            lacking: LimitId::Account(AccountId(RunId::new("root").unwrap())),
+            requested: dollars("0.6"),
+            at: LimitId::Account(AccountId(RunId::new("root").unwrap())),
             limit: dollars("1"),
             used: dollars("0.5"),
             wait: false,
         };
         assert_eq!(
-            lacking(&shortfall),
+            shortage(&shortfall),
             json!({
                 "account": "root", "meter": null, "limit": "1.000000000", "used": "0.500000000",
                 "missing": "0.100000000", "wait": false,

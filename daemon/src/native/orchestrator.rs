@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::processes::{ACTIVE, records, seconds};
-use super::reach::{actionable, is_within, visible};
+use super::reach::{actionable, is_self_or_ancestor, visible};
 use super::session::{Session, read};
 use super::{report, resume, wait};
 use crate::port::Refusal;
@@ -134,7 +134,7 @@ async fn kill(
 ) -> Result<Value, Failure> {
     let grace = grace.map_or(Ok(KILL_GRACE), |grace| seconds("grace", grace))?;
     let run = actionable(session, id).await?;
-    if is_within(session, &run).await? {
+    if is_self_or_ancestor(session, &run).await? {
         let text = format!("`{id}` is the run that asks, or waits for it; cancel it instead");
         return Err(Failure::permanent("kills_itself", text));
     }

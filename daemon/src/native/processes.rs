@@ -7,7 +7,7 @@ use rye_core::model::{Failure, Object, Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::reach::{self, actionable, is_within, visible};
+use super::reach::{self, actionable, is_self_or_ancestor, visible};
 use super::report;
 use super::session::{Session, invalid, read};
 use crate::port::Refusal;
@@ -49,7 +49,7 @@ pub(super) async fn list(params: Object, session: &Session<'_>) -> Result<Value,
     let statuses = match status.as_deref() {
         None => ACTIVE.to_vec(),
         Some("all") => Vec::new(),
-        Some(word) => vec![asked(word)?],
+        Some(word) => vec![parse_status(word)?],
     };
     let filter = Filter {
         statuses,
@@ -59,7 +59,7 @@ pub(super) async fn list(params: Object, session: &Session<'_>) -> Result<Value,
     Ok(json!({"count": runs.len(), "runs": runs}))
 }
 
-fn asked(word: &str) -> Result<Status, Failure> {
+fn parse_status(word: &str) -> Result<Status, Failure> {
     let found = Status::ALL
         .into_iter()
         .find(|status| status.as_str() == word);
@@ -99,7 +99,7 @@ pub(super) async fn cancel(params: Object, session: &Session<'_>) -> Result<Valu
         .cancel(run.id.clone(), cause)
         .await
         .map_err(Refusal::of_run)?;
-    if !is_within(session, &run).await? {
+    if !is_self_or_ancestor(session, &run).await? {
         let settled = session.runs.settled(run.id.clone());
         if let Ok(settled) = tokio::time::timeout(grace, settled).await {
             run = settled.map_err(Refusal::of_run)?;

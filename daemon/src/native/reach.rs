@@ -35,11 +35,11 @@ pub(super) async fn actionable(session: &Session<'_>, id: &str) -> Result<Arc<Ru
 }
 
 /// True if the calling run is `run`, or a descendant of it.
-pub(super) async fn is_within(session: &Session<'_>, run: &Run) -> Result<bool, Failure> {
+pub(super) async fn is_self_or_ancestor(session: &Session<'_>, run: &Run) -> Result<bool, Failure> {
     if run.spec.chain_root == session.spec.chain_root {
         return Ok(true);
     }
     let own = session.runs.get(session.run.clone()).await;
-    let above = reach::line_above(session.runs, &own.map_err(Refusal::of_run)?).await;
+    let above = reach::ancestry(session.runs, &own.map_err(Refusal::of_run)?).await;
     Ok(above.iter().any(|above| above.id == run.id))
 }

@@ -59,7 +59,7 @@ pub(super) async fn resume(asked: Params, session: &Session<'_>) -> Result<Value
         message: asked.message,
         same_text: false,
         layers: session.spec.layers.clone(),
-        within: caller(session).pays().cloned(),
+        caller_account: caller(session).pays().cloned(),
     };
     let resumed = session.runs.resume(resolved.id.clone(), request).await;
     let resumed = resumed.map_err(Refusal::of_run)?;
@@ -135,9 +135,9 @@ async fn raises(
         bumped(run, session).await?
     };
     let raised = Raised {
-        max_turns: within("turns", wanted.turns, most(&own).turns, is_named)?,
-        max_tokens: within("tokens", wanted.tokens, most(&own).tokens, is_named)?,
-        max_duration_ms: within(
+        max_turns: capped("turns", wanted.turns, most(&own).turns, is_named)?,
+        max_tokens: capped("tokens", wanted.tokens, most(&own).tokens, is_named)?,
+        max_duration_ms: capped(
             "duration",
             wanted.duration_ms,
             most(&own).duration_ms,
@@ -163,7 +163,7 @@ fn most(own: &Run) -> Limits {
 }
 
 /// Bounds a new limit by `most`: a limit named by the caller is refused, a default one is reduced.
-fn within<T: Copy + Ord + std::fmt::Display>(
+fn capped<T: Copy + Ord + std::fmt::Display>(
     key: &str,
     wanted: Option<T>,
     most: Option<T>,
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn run_grants_no_more_than_its_own_limits() {
-        let given = |wanted: u32, most, is_named| within("turns", Some(wanted), most, is_named);
+        let given = |wanted: u32, most, is_named| capped("turns", Some(wanted), most, is_named);
         let refused = given(9, Some(5), true).unwrap_err();
         assert_eq!(refused.code, "invalid_params");
         assert!(
@@ -228,6 +228,6 @@ mod tests {
         assert_eq!(given(5, Some(5), true).unwrap(), Some(5));
         assert_eq!(given(9, Some(5), false).unwrap(), Some(5), "it is cut");
         assert_eq!(given(9, None, true).unwrap(), Some(9));
-        assert_eq!(within::<u32>("turns", None, Some(5), true).unwrap(), None);
+        assert_eq!(capped::<u32>("turns", None, Some(5), true).unwrap(), None);
     }
 }

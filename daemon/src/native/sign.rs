@@ -85,7 +85,7 @@ pub struct Done {
 pub(super) async fn sign(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     let asked: SignRequest = read(params)?;
     let layers = session.spec.layers.clone();
-    let done = asked.within(session.projects, session.spec, layers, session.clock.now());
+    let done = asked.sign_items(session.projects, session.spec, layers, session.clock.now());
     let done = done.await.map_err(|error| match error {
         Error::Denied(denied) => Failure::permanent("permission_denied", denied.to_string()),
         Error::Project(error) => {
@@ -106,7 +106,7 @@ pub(super) async fn sign(params: Object, session: &Session<'_>) -> Result<Value,
 
 impl SignRequest {
     /// Signs the items in the project of `site`, if each of `layers` allows it.
-    pub async fn within(
+    pub async fn sign_items(
         self,
         projects: &Arc<Projects>,
         site: impl Into<ProjectRef>,
@@ -151,7 +151,7 @@ impl SignRequest {
             [place] if !is_glob(name) && self.glob.is_none() => {
                 let item = signed(library, place, key, at)?;
                 Ok(Done {
-                    answer: told(&item),
+                    answer: describe(&item),
                     events: event(&item).into_iter().collect(),
                 })
             }
@@ -209,7 +209,7 @@ fn batch(library: &Library, places: &[ItemLocation], key: &SecretKey, at: Timest
     }
 }
 
-fn told(SignedItem { item, change }: &SignedItem) -> Value {
+fn describe(SignedItem { item, change }: &SignedItem) -> Value {
     let message = match change {
         Change::Written => "signed",
         Change::Current => "was signed already",
@@ -279,7 +279,7 @@ mod tests {
             path
         }
 
-        fn ask(&self, pattern: &str, params: Value) -> Result<Done, Error> {
+        fn sign_items(&self, pattern: &str, params: Value) -> Result<Done, Error> {
             let asked: SignRequest = serde_json::from_value(params).unwrap();
             let layer = Layer {
                 source: "a test".to_owned(),
@@ -294,7 +294,9 @@ mod tests {
         let stage = SignFixture::new();
         let path = stage.tool("t/one", "1.0.0");
         let asked = json!({"item_type": "tool", "item_id": "t/one"});
-        let done = stage.ask("rye.sign.tool.t.*", asked.clone()).unwrap();
+        let done = stage
+            .sign_items("rye.sign.tool.t.*", asked.clone())
+            .unwrap();
         let fingerprint = stage.key.public().fingerprint().to_string();
         let answer = &done.answer;
         assert_eq!(answer["status"], "signed", "{answer}");
@@ -308,7 +310,7 @@ mod tests {
         };
         assert_eq!(done.events, [expected]);
         // A repeated request does not change the signature.
-        let again = stage.ask("rye.*", asked).unwrap();
+        let again = stage.sign_items("rye.*", asked).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         assert_eq!(again.answer["message"], "tool:t/one was signed already");
     }
@@ -319,11 +321,14 @@ mod tests {
         let (one, other) = (stage.tool("t/one", "1.0.0"), stage.tool("u/one", "1.0.0"));
         let before = fs::read(&one).unwrap();
         let all = json!({"item_type": "tool", "glob": "**/one"});
-        let error = stage.ask("rye.sign.tool.t.*", all.clone()).err().unwrap();
+        let error = stage
+            .sign_items("rye.sign.tool.t.*", all.clone())
+            .err()
+            .unwrap();
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert!(error.to_string().contains("rye.sign.tool.u.one"), "{error}");
         assert_eq!(fs::read(&one).unwrap(), before);
-        let done = stage.ask("rye.sign.*", all).unwrap();
+        let done = stage.sign_items("rye.sign.*", all).unwrap();
         assert_eq!(done.answer["status"], "completed");
         assert_eq!(done.answer["signed"], json!(["t/one", "u/one"]));
         assert_eq!(done.events.len(), 2);
@@ -336,7 +341,7 @@ mod tests {
         stage.tool("t/good", "1.0.0");
         stage.tool("t/worse", "1");
         let all = json!({"item_type": "tool", "item_id": "t/*"});
-        let answer = stage.ask("rye.*", all).unwrap().answer;
+        let answer = stage.sign_items("rye.*", all).unwrap().answer;
         assert_eq!(answer["status"], "completed_with_errors");
         assert_eq!(
             (&answer["signed"], &answer["total"]),
@@ -370,7 +375,7 @@ mod tests {
                 ErrorKind::Invalid,
             ),
         ] {
-            let error = stage.ask("rye.*", params.clone()).err().unwrap();
+            let error = stage.sign_items("rye.*", params.clone()).err().unwrap();
             assert_eq!(error.kind(), kind, "{params}: {error}");
         }
     }

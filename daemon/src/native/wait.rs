@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::processes::seconds;
-use super::reach::{actionable, is_within, visible};
+use super::reach::{actionable, is_self_or_ancestor, visible};
 use super::report;
 use super::session::{Session, invalid};
 use crate::port::Refusal;
@@ -74,7 +74,7 @@ pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value,
     }
     let limit = limit(params.timeout, session.spec.children.waits)?;
     let mut table = Table::of(&params.thread_ids, session).await?;
-    table.refuse_own_line(session).await?;
+    table.refuse_own_ancestry(session).await?;
     let mut pending: FuturesUnordered<_> = table
         .open()
         .map(|(row, run)| async move { (row, session.runs.settled(run.id.clone()).await) })
@@ -195,10 +195,10 @@ impl Table {
     }
 
     /// A wait for the calling run itself would never end.
-    async fn refuse_own_line(&mut self, session: &Session<'_>) -> Result<(), Failure> {
+    async fn refuse_own_ancestry(&mut self, session: &Session<'_>) -> Result<(), Failure> {
         let open: Vec<_> = self.open().collect();
         for (place, run) in open {
-            if is_within(session, &run).await? {
+            if is_self_or_ancestor(session, &run).await? {
                 let text = format!("`{}` is the run that waits, or waits for it", run.id);
                 self.fail(place, &Failure::permanent("waits_for_itself", text));
             }

@@ -63,7 +63,7 @@ struct Record {
 
 impl Record {
     /// True if only the identity of the directory differs.
-    fn says_the_same(&self, other: &Self) -> bool {
+    fn is_same_record(&self, other: &Self) -> bool {
         (&self.signers, self.adopting) == (&other.signers, other.adopting)
     }
 }
@@ -245,7 +245,7 @@ impl Directory {
         match written() {
             Ok(()) => Ok(()),
             // Then only a copy made during this boot is not recognised; a full disk must not stop the start.
-            Err(error) if before.is_some_and(|before| before.says_the_same(&record)) => {
+            Err(error) if before.is_some_and(|before| before.is_same_record(&record)) => {
                 tracing::warn!(%error, path = %path.display(), "the state directory is not described anew");
                 Ok(())
             }

@@ -124,7 +124,7 @@ impl<'a> Folders<'a> {
         let mut builder = DirBuilder::new();
         let made = builder.recursive(true).mode(0o700).create(folder);
         made.map_err(failed("create", folder))?;
-        place.mend_public(key).map_err(Error::Key)?;
+        place.repair_public(key).map_err(Error::Key)?;
         sync(folder)?;
         sync(&former)?;
         sync(self.state)?;
@@ -301,7 +301,7 @@ impl NodeKey {
     fn load(state: &Path, signers: &Signers) -> Result<Self, Error> {
         let folders = Folders::of(state);
         let current = folders.settle(&signers.fingerprint)?;
-        mend_public(&folders.current, &current);
+        repair_public(&folders.current, &current);
         let former = signers.former.iter();
         let former = former.map(|former| load_public(&folders, &former.fingerprint));
         Ok(Self {
@@ -320,9 +320,9 @@ impl NodeKey {
 }
 
 /// Repairs the file of the public key, because users pass it on for others to trust.
-fn mend_public(folder: &KeyDir, key: &SecretKey) {
+fn repair_public(folder: &KeyDir, key: &SecretKey) {
     let path = folder.public_path();
-    match folder.mend_public(key) {
+    match folder.repair_public(key) {
         Ok(false) => {}
         Ok(true) => tracing::warn!(
             path = %path.display(),

@@ -67,7 +67,7 @@ fn run(config: Config, project: &Path) -> Result<Rebuilt, Error> {
     let rebuilt = match Directory::claim(&config.state_dir, &config.socket, getppid()) {
         Ok(directory) => runtime.block_on(alone(Arc::new(config), &directory, project)),
         Err(Error::InUse { path, pid }) => match directory::socket_in_use(&path) {
-            Some(socket) => runtime.block_on(ask(socket, project)),
+            Some(socket) => runtime.block_on(request_rebuild(socket, project)),
             None => Err(Error::InUse { path, pid }),
         },
         Err(error) => Err(error),
@@ -77,7 +77,7 @@ fn run(config: Config, project: &Path) -> Result<Rebuilt, Error> {
 }
 
 /// Sends the request to the daemon that listens on `socket`.
-async fn ask(socket: PathBuf, project: &Path) -> Result<Rebuilt, Error> {
+async fn request_rebuild(socket: PathBuf, project: &Path) -> Result<Rebuilt, Error> {
     let unreachable = |source| Error::Reach {
         socket: socket.clone(),
         source,

@@ -39,7 +39,7 @@ const BACKLOG: u32 = 1024;
 /// Socket of the API.
 #[derive(Debug)]
 pub(super) struct Socket {
-    wanted: PathBuf,
+    configured: PathBuf,
     directory: Arc<Directory>,
     current: watch::Sender<Arc<Listener>>,
 }
@@ -54,7 +54,7 @@ impl Socket {
         }
         let listener = bind(path).await?;
         Ok(Self {
-            wanted: path.to_owned(),
+            configured: path.to_owned(),
             directory,
             current: watch::Sender::new(Arc::new(listener)),
         })
@@ -92,8 +92,8 @@ impl Socket {
         let (is_there, is_published) = task::blocking("look after the socket", look).await;
         if !is_there {
             self.bind_again(upkeep).await;
-        } else if current.path != self.wanted
-            && let Ok(listener) = self.bind_wanted().await
+        } else if current.path != self.configured
+            && let Ok(listener) = self.bind_configured().await
         {
             self.replace(listener);
         } else if !is_published {
@@ -103,7 +103,7 @@ impl Socket {
     }
 
     async fn bind_again(&self, upkeep: &mut Upkeep) {
-        let bound = match self.bind_wanted().await {
+        let bound = match self.bind_configured().await {
             Ok(listener) => Ok(listener),
             Err(error) => {
                 let beside = self.directory.file("ryed.sock");
@@ -120,16 +120,16 @@ impl Socket {
     }
 
     /// Binds the configured path again. Creates only its last folder: those above belong to the system.
-    async fn bind_wanted(&self) -> Result<Listener, Error> {
-        if let Some(folder) = self.wanted.parent() {
+    async fn bind_configured(&self) -> Result<Listener, Error> {
+        if let Some(folder) = self.configured.parent() {
             match DirBuilder::new().mode(0o700).create(folder) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(failed(&self.wanted, "make the folder of")(error));
+                    return Err(failed(&self.configured, "make the folder of")(error));
                 }
                 Ok(()) | Err(_) => {}
             }
         }
-        bind(&self.wanted).await
+        bind(&self.configured).await
     }
 
     /// Switches to `listener`, and records it in the state directory.

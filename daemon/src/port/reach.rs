@@ -34,7 +34,7 @@ pub async fn actionable(
     id: &RunId,
 ) -> Result<Arc<Run>, Refusal> {
     let run = visible(runs, caller, id).await?;
-    let line = line_above(runs, &run).await;
+    let line = ancestry(runs, &run).await;
     if caller.may_act(line.iter().map(|run| &*run.spec)) {
         return Ok(run);
     }
@@ -51,7 +51,7 @@ pub async fn actionable(
 }
 
 /// Returns `run` and its ancestors, from `run` upwards.
-pub async fn line_above(runs: &dyn Runs, run: &Arc<Run>) -> Vec<Arc<Run>> {
+pub async fn ancestry(runs: &dyn Runs, run: &Arc<Run>) -> Vec<Arc<Run>> {
     let mut line = vec![Arc::clone(run)];
     let mut next = above(run);
     while let Some(id) = next.filter(|_| line.len() < MOST_LEVELS) {

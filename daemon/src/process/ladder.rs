@@ -88,7 +88,7 @@ impl Ladder {
     }
 
     /// Handles a stop request for `reason`.
-    pub(super) fn asked(&mut self, reason: StopReason, now: Instant) -> Step {
+    pub(super) fn request(&mut self, reason: StopReason, now: Instant) -> Step {
         let grace = match reason {
             StopReason::Cancel | StopReason::Timeout => self.grace,
             StopReason::Kill { grace } => grace,
@@ -125,7 +125,7 @@ impl Ladder {
     /// Handles the deadline.
     pub(super) fn due(&mut self, now: Instant) -> Step {
         match self.stage {
-            LadderState::Free { .. } => self.asked(StopReason::Timeout, now),
+            LadderState::Free { .. } => self.request(StopReason::Timeout, now),
             LadderState::Terminating { reason, .. } => self.kill(reason, now),
             LadderState::Killed { reason, .. } => {
                 self.stage = LadderState::GivenUp { reason };
@@ -164,7 +164,7 @@ mod tests {
         for first in REASONS {
             for second in REASONS {
                 let mut ladder = ladder(now);
-                let step = ladder.asked(first, now);
+                let step = ladder.request(first, now);
                 let expected = if first == AT_ONCE {
                     Step::Kill
                 } else {
@@ -172,7 +172,7 @@ mod tests {
                 };
                 assert_eq!(step, expected, "{first:?}");
                 let before = ladder.deadline();
-                let step = ladder.asked(second, now + Duration::from_secs(1));
+                let step = ladder.request(second, now + Duration::from_secs(1));
                 let expected = if first < AT_ONCE && second == AT_ONCE {
                     Step::Kill
                 } else {
@@ -203,8 +203,8 @@ mod tests {
         ] {
             let now = Instant::now();
             let mut ladder = ladder(now);
-            assert_eq!(ladder.asked(first, now), Step::Terminate);
-            assert_eq!(ladder.asked(second, now + seconds(2)), Step::Nothing);
+            assert_eq!(ladder.request(first, now), Step::Terminate);
+            assert_eq!(ladder.request(second, now + seconds(2)), Step::Nothing);
             assert_eq!(ladder.reason(), Some(first.max(second)));
             let at = ladder.deadline().unwrap();
             assert_eq!(at, now + seconds(killed), "{first:?} then {second:?}");
@@ -216,9 +216,9 @@ mod tests {
     fn late_request_is_recorded() {
         let now = Instant::now();
         let mut ladder = ladder(now);
-        assert_eq!(ladder.asked(StopReason::Cancel, now), Step::Terminate);
+        assert_eq!(ladder.request(StopReason::Cancel, now), Step::Terminate);
         assert_eq!(ladder.due(now + GRACE), Step::Kill);
-        assert_eq!(ladder.asked(AT_ONCE, now + GRACE), Step::Nothing);
+        assert_eq!(ladder.request(AT_ONCE, now + GRACE), Step::Nothing);
         assert_eq!(ladder.reason(), Some(AT_ONCE));
     }
 

@@ -173,7 +173,7 @@ impl Capture {
         }
         self.captured.total += u64::try_from(chunk.len()).expect("lengths fit 64 bits");
         if let Some(tap) = &self.tap {
-            tap.tell(self.source, chunk, &self.captured.bytes);
+            tap.report(self.source, chunk, &self.captured.bytes);
         }
     }
 }

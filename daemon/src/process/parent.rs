@@ -133,14 +133,14 @@ pub fn run(daemon: impl Fn(Life) -> Command, restarts: u32) -> Result<Exit, Erro
         let death = cause(exit, kills, oom::kills());
         let sweep = || end_orphans(&signals).map_err(failed("end what the daemon left"));
         let mut swept = sweep()?;
-        if asked || swept.asked || !died(exit) {
+        if asked || swept.stop_requested || !died(exit) {
             return Ok(exit);
         }
         // The next daemon repeats interrupted work, which must not run concurrently with a process that may still be
         // doing it.
-        while swept.left {
+        while swept.has_survivors {
             swept = sweep()?;
-            if swept.asked {
+            if swept.stop_requested {
                 return Ok(exit);
             }
         }
@@ -202,7 +202,7 @@ fn start(mut daemon: Command) -> io::Result<i32> {
 fn rest(signals: &SignalFd, pause: Duration) -> io::Result<bool> {
     let until = Instant::now() + pause;
     loop {
-        if is_asked_to_stop(signals)? {
+        if is_stop_requested(signals)? {
             return Ok(true);
         }
         let left = until.saturating_duration_since(Instant::now());
@@ -215,7 +215,7 @@ fn rest(signals: &SignalFd, pause: Duration) -> io::Result<bool> {
 }
 
 /// Reads pending signals while there is no daemon to pass them on to. Returns true if one of them is a stop request.
-fn is_asked_to_stop(signals: &SignalFd) -> io::Result<bool> {
+fn is_stop_requested(signals: &SignalFd) -> io::Result<bool> {
     let mut asked = false;
     while let Some(info) = signals.read_signal()? {
         asked |= STOPS.contains(&received(info.ssi_signo)?);
@@ -280,9 +280,9 @@ fn watch(signals: &SignalFd, daemon: i32) -> io::Result<(Exit, bool)> {
 /// Result of a sweep.
 struct Swept {
     /// True if a stop was requested meanwhile.
-    asked: bool,
+    stop_requested: bool,
     /// True if a killed process has not ended.
-    left: bool,
+    has_survivors: bool,
 }
 
 /// Kills all children until there are none, or `PATIENCE` ends. The children of a killed process are adopted in turn.
@@ -312,8 +312,11 @@ fn end_orphans(signals: &SignalFd) -> io::Result<Swept> {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(Errno::ECHILD) => {
-                    asked |= is_asked_to_stop(signals)?;
-                    return Ok(Swept { asked, left: false });
+                    asked |= is_stop_requested(signals)?;
+                    return Ok(Swept {
+                        stop_requested: asked,
+                        has_survivors: false,
+                    });
                 }
                 Err(errno) => return Err(errno.into()),
             }
@@ -326,10 +329,13 @@ fn end_orphans(signals: &SignalFd) -> io::Result<Swept> {
                     "a process does not end although it was killed"
                 );
             }
-            asked |= is_asked_to_stop(signals)?;
-            return Ok(Swept { asked, left: true });
+            asked |= is_stop_requested(signals)?;
+            return Ok(Swept {
+                stop_requested: asked,
+                has_survivors: true,
+            });
         }
-        asked |= is_asked_to_stop(signals)?;
+        asked |= is_stop_requested(signals)?;
         wait(signals, PollTimeout::from(LOOK_AGAIN_MS))?;
     }
 }

@@ -37,7 +37,7 @@ pub enum Lineage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Descent {
     /// The daemon or its parent process itself.
-    House,
+    Daemon,
     Foreign,
     Ours,
     Unknown,
@@ -99,7 +99,7 @@ impl Peer {
             })
         });
         let lineage = match (descent, tag_of(pid)) {
-            (Descent::House, _) | (Descent::Foreign, Variable::Absent) => Lineage::Outside,
+            (Descent::Daemon, _) | (Descent::Foreign, Variable::Absent) => Lineage::Outside,
             (_, Variable::Is(attempt)) => Lineage::Inside { attempt },
             (Descent::Ours, _) => Lineage::Inside {
                 attempt: tag_above(pid, house),
@@ -123,7 +123,7 @@ fn trace(pid: i32, house: [Option<i32>; 2], look: impl Fn(i32) -> Option<Link>) 
         return Descent::Unknown;
     }
     if house.contains(&Some(pid)) {
-        return Descent::House;
+        return Descent::Daemon;
     }
     for _ in 0..TRIES {
         let mut chain: Vec<(i32, Link)> = Vec::new();
@@ -208,8 +208,8 @@ mod tests {
             (70, Descent::Ours),
             (9, Descent::Foreign),
             (1, Descent::Foreign),
-            (50, Descent::House),
-            (40, Descent::House),
+            (50, Descent::Daemon),
+            (40, Descent::Daemon),
             (99, Descent::Unknown),
             (0, Descent::Unknown),
             (-1, Descent::Unknown),

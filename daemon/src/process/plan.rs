@@ -105,7 +105,7 @@ impl Tap {
         Self(Arc::new(told))
     }
 
-    pub(super) fn tell(&self, source: Source, piece: &[u8], kept: &[u8]) {
+    pub(super) fn report(&self, source: Source, piece: &[u8], kept: &[u8]) {
         (self.0)(source, piece, kept);
     }
 }

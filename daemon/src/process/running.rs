@@ -159,7 +159,7 @@ impl Running {
     }
 
     /// Adds an observer of its output.
-    pub fn telling(self, tap: Tap) -> Self {
+    pub fn with_tap(self, tap: Tap) -> Self {
         Self {
             tap: Some(tap),
             ..self
@@ -167,7 +167,7 @@ impl Running {
     }
 
     /// Sets the account to which kept output is charged.
-    pub fn within(self, memory: Arc<Memory>) -> Self {
+    pub fn with_memory(self, memory: Arc<Memory>) -> Self {
         Self { memory, ..self }
     }
 
@@ -283,7 +283,7 @@ async fn follow(
                 return Ok(stopped(ladder, sent, descendants, Fate::Ended));
             }
             // Cancel safe: it reads a value, which stays.
-            reason = stronger(&mut stop, ladder.reason()) => ladder.asked(reason, Instant::now()),
+            reason = stronger(&mut stop, ladder.reason()) => ladder.request(reason, Instant::now()),
             () = task::sleep(ladder.remaining(Instant::now())) => ladder.due(Instant::now()),
         };
         let signal = match next {

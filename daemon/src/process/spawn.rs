@@ -49,7 +49,7 @@ type Abandoned = Mutex<Vec<OwnedFd>>;
 struct SpawnRequest {
     image: Image,
     spawner: Spawner,
-    asker: oneshot::Sender<Result<Leader, Error>>,
+    reply: oneshot::Sender<Result<Leader, Error>>,
 }
 
 impl Spawner {
@@ -80,7 +80,7 @@ impl Spawner {
         let request = SpawnRequest {
             image,
             spawner: self.clone(),
-            asker,
+            reply: asker,
         };
         let requests = self.shared.requests.as_ref().ok_or(Error::SpawnerGone)?;
         if requests.send(request).await.is_err() {
@@ -155,7 +155,7 @@ fn serve(mut queue: mpsc::Receiver<SpawnRequest>, abandoned: &Abandoned, open_fi
         let SpawnRequest {
             image,
             spawner,
-            asker,
+            reply: asker,
         } = request;
         let leader = image
             .start(&mut stack, open_files)

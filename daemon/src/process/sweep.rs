@@ -262,9 +262,9 @@ fn members(leaders: &[&ProcessIdentity], calls: &[Leftover]) -> OrphanScan {
             .any(|leader| stat.session == leader.pid && holds_session(leader, &tag));
         match tag {
             Variable::Is(tag) if is_known(&tag) || is_member => {
-                look.found.extend(others.leave(stat));
+                look.found.extend(others.unless_foreign(stat));
             }
-            _ if is_member => look.found.extend(others.leave(stat)),
+            _ if is_member => look.found.extend(others.unless_foreign(stat)),
             // An ending process has passed on its children by the next look, which sees them wherever they are.
             Variable::Unsettled => look.is_settled &= !stat.has_memory(),
             Variable::Is(_) | Variable::Absent | Variable::Hidden => {}
@@ -277,7 +277,7 @@ fn members(leaders: &[&ProcessIdentity], calls: &[Leftover]) -> OrphanScan {
 struct ForeignDaemons<'a> {
     processes: HashMap<i32, &'a Stat>,
     /// This daemon and its parent.
-    house: [i32; 2],
+    own_pids: [i32; 2],
 }
 
 impl<'a> ForeignDaemons<'a> {
@@ -285,12 +285,12 @@ impl<'a> ForeignDaemons<'a> {
         let living = processes.iter().filter(|stat| stat.is_alive());
         Self {
             processes: living.map(|stat| (stat.pid, stat)).collect(),
-            house: [getpid().as_raw(), getppid().as_raw()],
+            own_pids: [getpid().as_raw(), getppid().as_raw()],
         }
     }
 
     /// `stat`, unless it belongs to another daemon.
-    fn leave(&self, stat: &Stat) -> Option<Stat> {
+    fn unless_foreign(&self, stat: &Stat) -> Option<Stat> {
         (!self.have(stat)).then(|| stat.clone())
     }
 
@@ -300,7 +300,7 @@ impl<'a> ForeignDaemons<'a> {
         let mut seen = HashSet::from([stat.pid]);
         let mut above = stat.parent;
         while let Some(stat) = self.processes.get(&above) {
-            if self.house.contains(&stat.pid) || !seen.insert(stat.pid) {
+            if self.own_pids.contains(&stat.pid) || !seen.insert(stat.pid) {
                 return false;
             }
             if stat.comm == host::NAME {

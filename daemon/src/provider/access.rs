@@ -67,7 +67,7 @@ impl Access {
         }
         Err(NoAccess::NoSecret {
             provider: provider(),
-            lacking: endpoint.lacking(),
+            lacking: endpoint.missing_secrets(),
         })
     }
 
@@ -90,7 +90,7 @@ impl Access {
     fn take_secret(&mut self, endpoint: &Endpoint, given: Given<'_>) -> Result<bool, Refused> {
         for auth in &endpoint.auth {
             if let Some(secret) = given.secret(&auth.secret)? {
-                let value = secret.behind(&auth.prefix);
+                let value = secret.with_prefix(&auth.prefix);
                 self.private_headers.push((auth.header.clone(), value));
                 self.hidden.push(secret);
                 self.secret = Some(auth.secret.clone());

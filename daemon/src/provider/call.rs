@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::CallPermit;
 use super::access::{Access, seconds};
-use super::gate::Pass;
+use super::call_queue::Pass;
 use crate::http::{self, Client, Events, HttpResponse};
 use rye_host::clock::Timer;
 
@@ -61,7 +61,7 @@ pub struct Failure {
 pub enum Trouble {
     /// The provider reported an error.
     #[error("{0}")]
-    Told(ApiError),
+    Reported(ApiError),
     /// The provider was not reached, or the answer was cut.
     #[error("{0}")]
     Met(String),
@@ -186,7 +186,7 @@ impl Call {
     pub async fn next(&mut self) -> Option<CallProgress> {
         loop {
             if let Some(signal) = self.ready.pop_front() {
-                return Some(self.hear(signal));
+                return Some(self.handle_signal(signal));
             }
             match &mut self.state {
                 CallState::Opening(opening) => match opening.await {
@@ -229,7 +229,7 @@ impl Call {
         self.ready.extend(signals);
     }
 
-    fn hear(&mut self, signal: StreamSignal) -> CallProgress {
+    fn handle_signal(&mut self, signal: StreamSignal) -> CallProgress {
         match signal {
             StreamSignal::Ended(ended) => {
                 let request_id = self.request_id.take();
@@ -282,9 +282,9 @@ impl Trouble {
     /// Problem of a stream that ended with `fault`; `text` is its message.
     fn of(fault: &Fault, text: String) -> Self {
         match fault {
-            Fault::Api(error) => Self::Told(error.clone()),
+            Fault::Api(error) => Self::Reported(error.clone()),
             Fault::Malformed(_) | Fault::Excess(_) => Self::Unreadable(text),
-            Fault::Cut | Fault::Unmarked(_) => Self::Met(text),
+            Fault::Cut | Fault::NoEndEvent(_) => Self::Met(text),
         }
     }
 }
@@ -302,7 +302,7 @@ impl Failure {
     /// Failure before any output of the model.
     fn new(trouble: Trouble, verdict: Verdict) -> Box<Self> {
         let request_id = match &trouble {
-            Trouble::Told(error) => error.request_id.clone(),
+            Trouble::Reported(error) => error.request_id.clone(),
             Trouble::Met(_) | Trouble::Unreadable(_) => None,
         };
         Box::new(Self {
@@ -338,7 +338,7 @@ async fn open(
     let error = ApiError::read(Some(status), &body, &access.hidden());
     let failed = Failed::Answered(error.clone());
     let verdict = classify(&failed, &errors, |name| answer.header(name), clock.now());
-    let mut failure = Failure::new(Trouble::Told(error), verdict);
+    let mut failure = Failure::new(Trouble::Reported(error), verdict);
     failure.request_id = request_id(&answer, &access).or(failure.request_id);
     Err(failure)
 }

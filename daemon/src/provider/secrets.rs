@@ -42,7 +42,7 @@ impl Secret {
     }
 
     /// This secret with `prefix`, as a header value.
-    pub(super) fn behind(&self, prefix: &str) -> Self {
+    pub(super) fn with_prefix(&self, prefix: &str) -> Self {
         let mut whole = Zeroizing::new(String::with_capacity(prefix.len() + self.0.len()));
         whole.push_str(prefix);
         whole.push_str(&self.0);
@@ -63,10 +63,10 @@ impl fmt::Debug for Secret {
 
 /// Reason why an existing secret is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the secret {name} is refused: {place}: {problem}")]
+#[error("the secret {name} is refused: {location}: {problem}")]
 pub struct Refused {
     pub name: String,
-    pub place: String,
+    pub location: String,
     /// The problem and the fix.
     pub problem: String,
 }
@@ -148,7 +148,7 @@ impl Secrets {
             };
             let refused = |problem| Refused {
                 name: name.to_owned(),
-                place: directory.join(name).display().to_string(),
+                location: directory.join(name).display().to_string(),
                 problem,
             };
             let found = in_file(directory, name, must_be_ours).map_err(refused)?;
@@ -191,7 +191,7 @@ impl Given<'_> {
         if let Some(value) = self.variable(name) {
             return value.checked().map_err(|problem| Refused {
                 name: name.to_owned(),
-                place: place.to_owned(),
+                location: place.to_owned(),
                 problem: problem.to_owned(),
             });
         }
@@ -463,6 +463,6 @@ mod tests {
         let project = ProjectEnv::new("/p", [("K".to_owned(), "k3y".to_owned())]);
         let shown = format!("{secret:?} {project:?}");
         assert!(!shown.contains("k3y") && shown.contains('K'), "{shown}");
-        assert_eq!(secret.behind("Bearer ").reveal(), "Bearer k3y");
+        assert_eq!(secret.with_prefix("Bearer ").reveal(), "Bearer k3y");
     }
 }

@@ -138,7 +138,7 @@ impl ConnectionLimits {
             stream,
             caller,
             ends: is_refused.then(|| Box::pin(tokio::time::sleep(REFUSED_FOR))),
-            _place: (place, of_attempt),
+            _slot: (place, of_attempt),
         })
     }
 }
@@ -149,7 +149,7 @@ pub(super) struct Peer {
     caller: Caller,
     /// Closes the connection of a refused caller at this time, whatever the peer does.
     ends: Option<Pin<Box<Sleep>>>,
-    _place: (OwnedSemaphorePermit, Option<AttemptSlot>),
+    _slot: (OwnedSemaphorePermit, Option<AttemptSlot>),
 }
 
 impl Caller {

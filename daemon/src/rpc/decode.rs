@@ -145,7 +145,7 @@ pub(super) fn item_name(
     Ok((kind(&format!("{field}.type"), item.r#type)?, item.id))
 }
 
-pub(super) fn wanted(request: &v1::ListItemsRequest) -> Result<ItemFilter, Refusal> {
+pub(super) fn item_filter(request: &v1::ListItemsRequest) -> Result<ItemFilter, Refusal> {
     let most = match request.page_size {
         0 => 100,
         size => usize::try_from(size).unwrap_or(usize::MAX).min(1000),
@@ -316,7 +316,7 @@ pub(super) fn deltas(request: &v1::StreamRequest) -> Result<Option<DeltaFilter>,
         return Err(invalid("deltas", "they come only with `follow`"));
     }
     let mut kinds = DeltaFilter {
-        said: None,
+        model_kinds: None,
         output: asked.is_empty(),
     };
     for kind in asked {
@@ -333,7 +333,7 @@ pub(super) fn deltas(request: &v1::StreamRequest) -> Result<Option<DeltaFilter>,
             v1::DeltaKind::Output => None,
         };
         kinds.output |= said.is_none();
-        kinds.said.get_or_insert_default().extend(said);
+        kinds.model_kinds.get_or_insert_default().extend(said);
     }
     Ok(Some(kinds))
 }
@@ -347,7 +347,7 @@ pub(super) fn spot(log: &str, text: &str) -> Result<Option<Spot>, Refusal> {
     let place = || {
         let (behind, more) = text.strip_prefix(&spots_of(log))?.split_once('.')?;
         Some(Spot {
-            behind: Lsn(behind.parse().ok()?),
+            commit: Lsn(behind.parse().ok()?),
             more: more.parse().ok()?,
         })
     };

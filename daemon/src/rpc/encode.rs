@@ -63,7 +63,10 @@ pub(super) fn brief(run: &Run, beside: &RunExtras) -> v1::Run {
             .collect(),
         suspend,
         uncertain: left_in_doubt,
-        approvals: run.asks().map(|asked| approval(&run.id, asked)).collect(),
+        approvals: run
+            .open_approvals()
+            .map(|asked| approval(&run.id, asked))
+            .collect(),
         seq: run.seq.0,
         epoch: run.epoch.0,
         layers: run
@@ -119,8 +122,8 @@ fn cancel(cause: &str, run: &Summary) -> v1::Cancel {
 /// A suspended run has its record in full, any other run its summary.
 pub(super) fn listed(listed: &Listed) -> v1::Run {
     match &listed.suspended {
-        Some(run) => brief(run, &listed.beside),
-        None => summary(&listed.run, &listed.beside),
+        Some(run) => brief(run, &listed.extras),
+        None => summary(&listed.run, &listed.extras),
     }
 }
 
@@ -229,7 +232,7 @@ pub(super) fn cursors_of(run: &RunId) -> String {
 
 /// Encodes a position in the log `log` as a cursor of a stream of several runs.
 pub(super) fn spot(log: &str, spot: Spot) -> String {
-    format!("{}{}.{}", spots_of(log), spot.behind, spot.more)
+    format!("{}{}.{}", spots_of(log), spot.commit, spot.more)
 }
 
 /// The prefix of all cursors of streams of several runs: the version of the form, and a hash that tells daemons apart.
@@ -354,7 +357,7 @@ pub(super) fn checked(checked: Checked) -> v1::ValidateResponse {
 }
 
 pub(super) fn lock(draft: chain::Draft) -> v1::LockResponse {
-    let (standing, path, problem) = match draft.standing {
+    let (standing, path, problem) = match draft.existing {
         LockState::Absent => (v1::LockStanding::Absent, None, None),
         LockState::Unsigned(path) => (v1::LockStanding::Unsigned, Some(path), None),
         LockState::Matches(path) => (v1::LockStanding::Matches, Some(path), None),

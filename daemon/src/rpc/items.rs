@@ -118,7 +118,7 @@ impl Items for ItemsService {
         request: Request<v1::ListItemsRequest>,
     ) -> Result<Response<v1::ListItemsResponse>, Status> {
         let (caller, request) = decode::open(request)?;
-        let wanted = decode::wanted(&request)?;
+        let wanted = decode::item_filter(&request)?;
         let project = Path::new(&request.project);
         let (items, next) = self.access.items(caller, project, wanted).await?;
         Ok(Response::new(v1::ListItemsResponse {

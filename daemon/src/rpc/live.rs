@@ -23,14 +23,16 @@ const MOST_READS: u32 = 80;
 #[derive(Debug, Clone)]
 pub(super) struct DeltaFilter {
     /// Kinds of model output; `None` means all.
-    pub(super) said: Option<Vec<DeltaKind>>,
+    pub(super) model_kinds: Option<Vec<DeltaKind>>,
     /// True if the output of tools is included.
     pub(super) output: bool,
 }
 
 impl DeltaFilter {
     fn has(&self, kind: DeltaKind) -> bool {
-        self.said.as_ref().is_none_or(|said| said.contains(&kind))
+        self.model_kinds
+            .as_ref()
+            .is_none_or(|said| said.contains(&kind))
     }
 }
 
@@ -105,7 +107,7 @@ struct Output {
     /// Lines read and not yet shown.
     pieces: VecDeque<Piece>,
     /// True if there may be unread lines.
-    is_behind: bool,
+    has_unread: bool,
     /// Reads left for the event that is held.
     reads: u32,
     /// True if the project did not answer the last read.
@@ -120,7 +122,7 @@ impl Output {
         let mut output = Self {
             reader,
             pieces: VecDeque::new(),
-            is_behind: false,
+            has_unread: false,
             reads: 0,
             hangs: false,
             is_over: false,
@@ -156,7 +158,7 @@ impl Output {
     }
 
     fn has_more(&self) -> bool {
-        !self.is_over && !self.hangs && (self.is_behind || self.reader.has_grown())
+        !self.is_over && !self.hangs && (self.has_unread || self.reader.has_grown())
     }
 
     /// Waits for more output and reads it. Cancel safe.
@@ -164,14 +166,14 @@ impl Output {
         if self.is_over {
             return std::future::pending().await;
         }
-        if !self.is_behind {
+        if !self.has_unread {
             self.reader.grown().await;
-            self.is_behind = true;
+            self.has_unread = true;
         }
         match self.reader.next().await {
             Ok(pieces) => {
                 self.hangs = false;
-                self.is_behind = !pieces.is_empty();
+                self.has_unread = !pieces.is_empty();
                 self.pieces.extend(pieces);
             }
             Err(error) => self.end(&error.to_string()),

@@ -60,7 +60,7 @@ fn provider(provider: Offerer) -> v1::Provider {
             .map(Timestamp::to_day_string)
             .unwrap_or_default(),
         open: provider.open,
-        lacks: provider.lacks.unwrap_or_default(),
+        lacks: provider.missing.unwrap_or_default(),
         models: provider.models.into_iter().map(model).collect(),
     }
 }
@@ -113,11 +113,16 @@ pub(super) fn preview(preview: Preview) -> v1::PreviewResponse {
         layers: preview.layers.into_iter().map(layer).collect(),
         warnings: preview.warnings,
         risks: risks(preview.risks),
-        left_out: preview.left_out.0.into_iter().map(left_out).collect(),
+        left_out: preview
+            .omitted_tools
+            .0
+            .into_iter()
+            .map(omitted_tool)
+            .collect(),
     }
 }
 
-fn left_out((item, reason): (String, String)) -> v1::LeftOutTool {
+fn omitted_tool((item, reason): (String, String)) -> v1::LeftOutTool {
     v1::LeftOutTool { item, reason }
 }
 

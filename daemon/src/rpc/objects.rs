@@ -34,7 +34,7 @@ impl Objects for ObjectsService {
         let files = project.files.to_string_lossy();
         let object_json = match self
             .store
-            .object(project.gate(), &files, &request.hash)
+            .object(project.file_pool(), &files, &request.hash)
             .await
         {
             Ok(object) => object.to_string(),
@@ -56,7 +56,7 @@ impl Objects for ObjectsService {
         let directory = request.into_inner().project;
         let project = self.access.project(directory.as_ref()).await?;
         let files = project.files.to_string_lossy();
-        let entries = self.store.list(project.gate(), &files).await?;
+        let entries = self.store.list(project.file_pool(), &files).await?;
         Ok(Response::new(v1::ListCacheResponse {
             entries: entries.into_iter().map(encode::cache_entry).collect(),
         }))
@@ -79,7 +79,7 @@ impl Objects for ObjectsService {
         };
         let mut dropped = 0;
         for which in which {
-            dropped += self.store.drop(project.gate(), &files, which).await?;
+            dropped += self.store.drop(project.file_pool(), &files, which).await?;
         }
         Ok(Response::new(v1::DropCacheResponse {
             dropped: encode::number(dropped),

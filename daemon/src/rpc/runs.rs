@@ -109,7 +109,7 @@ impl RunsService {
 }
 
 async fn encoded(run: &Visible, texts: &mut Texts) -> Result<v1::Run, Status> {
-    let brief = encode::brief(run, &run.beside().await?);
+    let brief = encode::brief(run, &run.extras().await?);
     Ok(texts.add(brief, run).await)
 }
 
@@ -213,7 +213,7 @@ impl Runs for RunsService {
         let mut texts = Texts::default();
         let mut runs = Vec::with_capacity(waited.len());
         for run in &waited {
-            runs.push(encoded(&run.again().await?, &mut texts).await?);
+            runs.push(encoded(&run.reload().await?, &mut texts).await?);
         }
         Ok(Response::new(v1::WaitResponse { runs, timed_out }))
     }
@@ -315,7 +315,7 @@ impl Runs for RunsService {
             message: decode::given(&request.message),
             same_text: request.same_text,
             layers: vec![caller.clone()],
-            within: None,
+            caller_account: None,
         };
         let old = self.access.actionable(&caller, &id).await?;
         let before = old.newest().await?;
@@ -336,7 +336,9 @@ impl Runs for RunsService {
         let of_run = decode::optional_run_id("run_id", &request.run_id)?;
         let (asked, next) = if let Some(id) = of_run {
             let run = self.access.visible(&caller, &id).await?;
-            let asked = run.asks().map(|asked| (id.clone(), asked.clone()));
+            let asked = run
+                .open_approvals()
+                .map(|asked| (id.clone(), asked.clone()));
             (asked.collect(), None)
         } else {
             let project = decode::given(&request.project);
@@ -369,7 +371,7 @@ impl Runs for RunsService {
         let (caller, request) = decode::open(request)?;
         let id = decode::run_id(&request.run_id)?;
         let run = self.access.actionable(&caller, &id).await?;
-        let run = run.say(&request.message, &caller.source).await?;
+        let run = run.send_message(&request.message, &caller.source).await?;
         answered(&run, |run| v1::SayResponse { run: Some(run) }).await
     }
 
@@ -431,7 +433,7 @@ impl Runs for RunsService {
 
     async fn get(&self, request: Request<v1::GetRequest>) -> RpcResult<v1::GetResponse> {
         let run = visible(&self.access, request, |request| request.run_id).await?;
-        let brief = encode::brief(&run, &run.beside_with_left().await?);
+        let brief = encode::brief(&run, &run.extras_with_unknown().await?);
         let run = Some(Texts::default().add(brief, &run).await);
         Ok(Response::new(v1::GetResponse { run }))
     }
@@ -475,7 +477,7 @@ impl Runs for RunsService {
         let below = self.access.visible(&caller, &id).await?;
         let below = below.below(reach).await?;
         let brief = async |run: Visible| {
-            let beside = run.beside().await?;
+            let beside = run.extras().await?;
             Ok::<_, Status>(encode::brief(&run, &beside))
         };
         let runs = futures_util::stream::iter(below)

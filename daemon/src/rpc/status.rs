@@ -26,10 +26,10 @@ fn code(kind: ErrorKind) -> Code {
 
 /// The status of `error`: its chain of causes as the message, and the word of its kind as the reason.
 fn of(error: &(impl Kinded + 'static)) -> Status {
-    told(error, error.kind().word())
+    status_of(error, error.kind().word())
 }
 
-fn told(error: &(impl Kinded + 'static), reason: &str) -> Status {
+fn status_of(error: &(impl Kinded + 'static), reason: &str) -> Status {
     let kind = error.kind();
     if kind == ErrorKind::Bug {
         tracing::error!(error = %with_sources(error), "a call failed");
@@ -69,7 +69,7 @@ const fn encoded_bytes(character: char) -> usize {
 
 impl From<supervisor::Error> for Status {
     fn from(error: supervisor::Error) -> Self {
-        told(&error, error.reason())
+        status_of(&error, error.reason())
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) fn of_journal(error: rye_journal::Error) -> Status {
     use rye_journal::Error::{MemoryFull, TooLong};
     if matches!(error, MemoryFull { .. } | TooLong { .. }) {
         // A slow reader that was cut off can continue at once; a retry of this call would not help.
-        return told(&error, "memory_exceeded");
+        return status_of(&error, "memory_exceeded");
     }
     of(&error)
 }

@@ -18,7 +18,7 @@ use super::items::ItemsService;
 use super::runs::RunsService;
 use super::streams::Streams;
 use crate::access::Access;
-use crate::node::tests::hang::project;
+use crate::node::tests::hanging_project::project;
 use crate::node::tests::rig::Rig;
 
 /// Methods that neither name nor list runs.

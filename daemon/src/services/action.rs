@@ -98,7 +98,7 @@ impl Prepared {
 
     /// Returns the run that carries the action out, or `None` if [`Dispatch`](super::Dispatch) does. `call` is the
     /// prepared call.
-    pub fn wanted(&self, call: &Call) -> Option<ChildRequest> {
+    pub fn child_request(&self, call: &Call) -> Option<ChildRequest> {
         match &self.plan {
             Ok(Plan::Graph) => Some(ChildRequest::Graph {
                 item: self.item.clone(),
@@ -110,7 +110,7 @@ impl Prepared {
     }
 
     /// Shortage on the host that prevented the lookup, if there was one.
-    pub fn lacks(&self) -> Option<Exhausted> {
+    pub fn shortage(&self) -> Option<Exhausted> {
         self.plan
             .as_ref()
             .err()

@@ -40,9 +40,9 @@ use crate::chain::{self, Chain, Terminal};
 use crate::config::Config;
 use crate::dispatch;
 use crate::inspect::runnable;
-use crate::offers::OmittedTools;
 use crate::projects::{ProjectRef, ProjectView};
 use crate::services::Services;
+use crate::tool_offer::OmittedTools;
 
 impl Supervisor {
     /// Verifies the item and fixes everything about the run `id`, on a thread of the file pool.
@@ -174,7 +174,7 @@ impl Admission {
                 let mut spec = self.spec(inside, Task::Unreadable, what, budget, &request);
                 spec.inputs = request.inputs;
                 return Ok(Admitted {
-                    left_out: OmittedTools::default(),
+                    omitted_tools: OmittedTools::default(),
                     notes: Vec::new(),
                     spec,
                     fault: Some(Failure::permanent("graph_validation_failed", text)),
@@ -232,7 +232,7 @@ impl Admission {
         };
         let unset = variables::unset(&spec, &graph, library, &self.config);
         Ok(Admitted {
-            left_out: OmittedTools::default(),
+            omitted_tools: OmittedTools::default(),
             notes: chosen.note.into_iter().chain(added).collect(),
             spec,
             fault: undeclared.err().or(unset).or(misfit).or(used_up).or(astray),
@@ -272,10 +272,10 @@ impl Admission {
             .inputs()
             .and_then(|inputs| resolved.fit(&inputs, params))
             .map_err(|source| refused(&spec.item, source))?;
-        let usable = resolved.check_asked_server(&spec.inputs, library);
+        let usable = resolved.check_requested_server(&spec.inputs, library);
         usable.map_err(|source| refused(&spec.item, source.suggesting(library)))?;
         Ok(Admitted {
-            left_out: OmittedTools::default(),
+            omitted_tools: OmittedTools::default(),
             notes: Vec::new(),
             spec,
             fault: None,
@@ -437,7 +437,7 @@ fn start_from(
         }
         StartAt::Injected(state) => {
             let mut fresh = fresh(graph);
-            misfit = lay_over(&mut fresh, state);
+            misfit = override_state(&mut fresh, state);
             (
                 graph.start.clone(),
                 (fresh, UnfinishedWork::default()),
@@ -454,7 +454,7 @@ fn start_from(
             let (mut state, left) =
                 inherited.unwrap_or_else(|| (fresh(graph), UnfinishedWork::default()));
             state.steps = 0;
-            misfit = lay_over(&mut state, inject_state);
+            misfit = override_state(&mut state, inject_state);
             (node.clone(), (state, left), Extent::OneNode)
         }
     };
@@ -488,7 +488,7 @@ fn fresh(graph: &Graph) -> GraphState {
 }
 
 /// Sets `vars` in `state`. Returns a failure for the reserved key `inputs`.
-fn lay_over(state: &mut GraphState, vars: &Object) -> Option<Failure> {
+fn override_state(state: &mut GraphState, vars: &Object) -> Option<Failure> {
     let mut misfit = None;
     for (key, value) in vars {
         if key == "inputs" {

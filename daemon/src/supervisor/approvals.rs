@@ -128,9 +128,9 @@ impl Supervisor {
 
 /// Returns the open question of `run` with the id `asked`.
 fn open<'r>(run: &'r Run, asked: Option<&str>) -> Result<&'r Approval, Error> {
-    let mut open = run.asks();
+    let mut open = run.open_approvals();
     let named = |approval: &&Approval| asked.is_none_or(|asked| *approval.id == *asked);
-    let mut fitting = run.asks().filter(named);
+    let mut fitting = run.open_approvals().filter(named);
     let found = fitting.next();
     if fitting.next().is_some() {
         let ids: Vec<&str> = open.map(|approval| &*approval.id).collect();
@@ -173,7 +173,7 @@ pub(super) fn nothing_open(run: &Run) -> Error {
 /// Returns the events that settle the question for which `run` is suspended. Without a settlement, such a run is not
 /// resumed.
 pub(super) fn settled(run: &Run, settled: Option<&Settled>) -> Result<Vec<Event>, Error> {
-    let asks = waits_for_answer(run) && run.asks().next().is_some();
+    let asks = waits_for_answer(run) && run.open_approvals().next().is_some();
     match settled {
         Some(Settled::Answered(answer)) => {
             Ok(vec![RunEvent::ApprovalAnswered(answer.clone()).into()])

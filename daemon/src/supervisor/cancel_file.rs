@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 impl Supervisor {
     /// Checks for such files until the daemon stops.
-    pub(super) async fn heed_cancel_files(&self) {
+    pub(super) async fn watch_cancel_files(&self) {
         let stopping = &self.shared.stopping;
         let mut looks = FuturesUnordered::new();
         let mut looked_at = HashSet::new();
@@ -37,23 +37,23 @@ impl Supervisor {
                     self.expire_approvals(&live).await;
                     for (project, runs) in by_project(live) {
                         if looked_at.insert(project.clone()) {
-                            let gate = self.projects().gate_of(Path::new(&project));
+                            let gate = self.projects().file_pool_of(Path::new(&project));
                             looks.push(async move {
                                 let look = move || exports::cancel_requests(&runs);
-                                (project, gate.pass("look for cancel files", look).await)
+                                (project, gate.run("look for cancel files", look).await)
                             });
                         }
                     }
                 }
                 Some((project, asked)) = looks.next() => {
                     looked_at.remove(&project);
-                    self.heed(asked).await;
+                    self.cancel_requested(asked).await;
                 }
             }
         }
     }
 
-    async fn heed(&self, asked: Vec<(RunId, String)>) {
+    async fn cancel_requested(&self, asked: Vec<(RunId, String)>) {
         for (run, reason) in asked {
             tracing::info!(%run, reason, "a file asks to cancel the run");
             if let Err(error) = self.cancel(&run, &reason).await {

@@ -30,7 +30,7 @@ impl Supervisor {
     /// Cancels a run and its child runs before their next step. Returns when the requests are durable.
     pub async fn cancel(&self, id: &RunId, cause: &str) -> Result<Arc<Run>, Error> {
         let (this, id, cause) = (self.clone(), id.clone(), cause.to_owned());
-        let work = async move { this.cancel_line(&id, &cause).await };
+        let work = async move { this.cancel_tree(&id, &cause).await };
         self.run_to_end(work).await
     }
 
@@ -45,12 +45,12 @@ impl Supervisor {
                 this.live_run(&id, "killed").await?;
                 return Err(error.into());
             }
-            let line = this.covered_line(&id);
-            this.tell(&id, |stop| stop.kill(&cause, grace));
+            let line = this.covered_tree(&id);
+            this.notify(&id, |stop| stop.kill(&cause, grace));
             for below in &line {
-                this.tell(&below.id, |stop| stop.kill(&of_parent(below), grace));
+                this.notify(&below.id, |stop| stop.kill(&of_parent(below), grace));
             }
-            match this.kill_line(&id, &cause, grace).await {
+            match this.kill_tree(&id, &cause, grace).await {
                 // Its own task has ended it first.
                 Ok(_) | Err(Error::Over { .. }) => this.journal().ended(&id).await?,
                 Err(error) => return Err(error),
@@ -69,7 +69,7 @@ impl Supervisor {
         self.run_to_end(work).await
     }
 
-    fn cancel_line<'a>(
+    fn cancel_tree<'a>(
         &'a self,
         id: &'a RunId,
         cause: &'a str,
@@ -124,7 +124,7 @@ impl Supervisor {
         Ok(Some(ticket))
     }
 
-    fn kill_line<'a>(
+    fn kill_tree<'a>(
         &'a self,
         id: &'a RunId,
         cause: &'a str,
@@ -132,12 +132,12 @@ impl Supervisor {
     ) -> BoxFuture<'a, Result<Arc<Run>, Error>> {
         let work = async move {
             self.not_over(id, "killed").await?;
-            if !self.tell(id, |stop| stop.kill(cause, grace)) {
+            if !self.notify(id, |stop| stop.kill(cause, grace)) {
                 self.kill_below(id, grace).await?;
                 let run = self.live_run(id, "killed").await?;
                 let events = run.with_settlement(killed(cause, KillReceipt::default()));
                 let ticket = self.commit_unless_over(id, events, "killed").await?;
-                self.tell(id, |stop| stop.kill(cause, grace));
+                self.notify(id, |stop| stop.kill(cause, grace));
                 self.journal().published(ticket).await?;
                 self.release_parent(id).await?;
             }
@@ -164,7 +164,7 @@ impl Supervisor {
     async fn cancel_all(&self, parent: &RunId, children: Vec<RunId>) -> Result<(), Error> {
         let cause = format!("its parent {parent}");
         for child in children {
-            match self.cancel_line(&child, &cause).await {
+            match self.cancel_tree(&child, &cause).await {
                 Ok(_) | Err(Error::Over { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -175,7 +175,7 @@ impl Supervisor {
     /// Kills the runs directly below `id` that a kill of it covers.
     async fn kill_below(&self, id: &RunId, grace: Duration) -> Result<(), Error> {
         for child in self.covered(id) {
-            match self.kill_line(&child.id, &of_parent(&child), grace).await {
+            match self.kill_tree(&child.id, &of_parent(&child), grace).await {
                 Ok(_) | Err(Error::Over { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -184,7 +184,7 @@ impl Supervisor {
     }
 
     /// Notifies the task of a run. Returns false if there is none.
-    fn tell(&self, id: &RunId, message: impl FnOnce(&Stop)) -> bool {
+    fn notify(&self, id: &RunId, message: impl FnOnce(&Stop)) -> bool {
         // Under the lock, a task that leaves the list has received all earlier signals.
         self.live().get(id).map(message).is_some()
     }
@@ -207,7 +207,7 @@ impl Supervisor {
     }
 
     /// Live runs below `id`, at any depth, that a kill of it covers.
-    fn covered_line(&self, id: &RunId) -> Vec<Arc<Run>> {
+    fn covered_tree(&self, id: &RunId) -> Vec<Arc<Run>> {
         let mut line = self.covered(id);
         let mut next = 0;
         while let Some(run) = line.get(next) {
@@ -231,7 +231,7 @@ impl Supervisor {
     }
 
     /// Unregisters the task of a run, then completes the last requests to it.
-    pub(super) async fn leave(&self, id: &RunId, stop: &Stop, left: DriverExit) {
+    pub(super) async fn finish_task(&self, id: &RunId, stop: &Stop, left: DriverExit) {
         {
             let mut live = self.live();
             // A resumed run may already have another task.
@@ -260,7 +260,7 @@ impl Supervisor {
             self.end(&run, killed(&cause, left.into_receipt())).await;
             // It may have been suspended before the kill. Then it may have another task now, and other runs may be
             // suspended for it.
-            self.tell(id, |stop| stop.kill(&cause, grace));
+            self.notify(id, |stop| stop.kill(&cause, grace));
             self.release_parent(id).await?;
         } else {
             self.end_suspended(id).await?;

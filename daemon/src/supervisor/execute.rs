@@ -14,8 +14,8 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::admission::{inherited_layers, refused};
-use super::asked::GraphParams;
 use super::error::Error;
+use super::graph_params::GraphParams;
 use super::handle::{EnvelopeRequest, Supervisor};
 use super::request::{Start, StartAt, Started};
 use crate::chain::{self, CallOrigin, Chain, Terminal};

@@ -68,7 +68,7 @@ pub(super) enum Launch {
 
 pub(super) struct Beginner {
     pub(super) begin: Begin,
-    pub(super) asker: Option<EnvelopeRequest>,
+    pub(super) envelope_request: Option<EnvelopeRequest>,
 }
 
 pub(super) enum Begin {
@@ -149,7 +149,7 @@ impl Supervisor {
         let mut tasks = Scope::new();
         let watcher = self.clone();
         tasks.spawn("cancel files", |_| async move {
-            watcher.heed_cancel_files().await;
+            watcher.watch_cancel_files().await;
         });
         loop {
             tokio::select! {
@@ -288,7 +288,7 @@ impl Supervisor {
             let project = project.directory.to_string_lossy();
             let item = request.item.canonical();
             return self
-                .started_before(run, &item, &project, &request.digest())
+                .existing_start(run, &item, &project, &request.digest())
                 .await;
         }
         let id = RunId::generate(&request.item.id, journal.now().seconds(), journal.random());
@@ -307,13 +307,17 @@ impl Supervisor {
             admitted: Box::new(admitted),
             reply,
         };
-        self.launch(Launch::Run(Beginner { begin, asker })).await?;
+        self.launch(Launch::Run(Beginner {
+            begin,
+            envelope_request: asker,
+        }))
+        .await?;
         created.await.unwrap_or(Err(Error::Stopping))
     }
 
     /// Returns `run`, which was started with the same key. Fails unless item, project and digest of inputs and options
     /// are the same.
-    pub(super) async fn started_before(
+    pub(super) async fn existing_start(
         &self,
         run: RunId,
         item: &ItemRef,
@@ -349,7 +353,11 @@ impl Supervisor {
     pub(super) async fn launch_created(&self, run: Arc<Run>) -> Result<(), Error> {
         let begin = Begin::Existing(run);
         let asker = None;
-        self.launch(Launch::Run(Beginner { begin, asker })).await
+        self.launch(Launch::Run(Beginner {
+            begin,
+            envelope_request: asker,
+        }))
+        .await
     }
 
     pub(super) async fn launch(&self, launch: Launch) -> Result<(), Error> {
@@ -383,7 +391,7 @@ impl Supervisor {
             })) => {
                 // The key was taken after it was looked up.
                 let digest = spec.start_digest.as_deref().unwrap_or_default();
-                let started = self.started_before(run, &spec.item, &spec.project, digest);
+                let started = self.existing_start(run, &spec.item, &spec.project, digest);
                 return Ok((started.await?, None));
             }
             committed => committed?,

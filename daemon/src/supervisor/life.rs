@@ -23,14 +23,17 @@ use rye_journal::Change;
 enum Opened {
     Project(Arc<Project>),
     /// The run ended or was interrupted before its project was available.
-    Left(DriverExit),
+    Exited(DriverExit),
 }
 
 impl Supervisor {
     /// The task of one run. A run is created by its own task, so a caller that disconnects meanwhile leaves no run
     /// without a task.
     pub(super) async fn run(self, launch: Beginner) {
-        let Beginner { begin, asker } = launch;
+        let Beginner {
+            begin,
+            envelope_request: asker,
+        } = launch;
         let run = match begin {
             Begin::Existing(run) => run,
             Begin::Create {
@@ -80,12 +83,12 @@ impl Supervisor {
                 stop.kill(&kill.by, kill.grace());
             }
             if record.status().is_terminal() {
-                return self.leave(&run.id, &stop, DriverExit::Ended).await;
+                return self.finish_task(&run.id, &stop, DriverExit::Ended).await;
             }
         }
         // If the run crashes the daemon, it is among the suspects.
-        let actor = self.services().suspects.actor(&run.id);
-        let driven = actor.runs(self.drive(&run, &stop, asker));
+        let actor = self.services().suspects.handle(&run.id);
+        let driven = actor.entered(self.drive(&run, &stop, asker));
         let driven = AssertUnwindSafe(driven).catch_unwind();
         let left = match driven.await {
             Ok(Ok(left)) => left,
@@ -100,7 +103,7 @@ impl Supervisor {
                 DriverExit::Ended
             }
         };
-        self.leave(&run.id, &stop, left).await;
+        self.finish_task(&run.id, &stop, left).await;
     }
 
     /// Handles a driver that failed with `error`. If the run has ended or has another task, or is about to be killed or
@@ -142,7 +145,7 @@ impl Supervisor {
     }
 
     /// Handles a stop of a run that waits for the files of its project.
-    async fn leave_unopened(
+    async fn stop_unopened(
         &self,
         run: &Run,
         stop: &Stop,
@@ -168,7 +171,7 @@ impl Supervisor {
             let opened = tokio::select! {
                 opened = services.projects.open(&*run.spec) => opened,
                 () = stop.at_least(Urgency::Cancel) => {
-                    return self.leave_unopened(run, stop).await.map(Opened::Left);
+                    return self.stop_unopened(run, stop).await.map(Opened::Exited);
                 }
             };
             let gone = match opened {
@@ -177,14 +180,14 @@ impl Supervisor {
                 Err(error) => {
                     let error = Failure::permanent(Exhausted::Project.code(), with_sources(&error));
                     let left = drive::fail(self.journal(), run, error).await;
-                    return left.map(Opened::Left);
+                    return left.map(Opened::Exited);
                 }
             };
             tracing::warn!(run = %run.id, gone, "the project of a run is not there: the run is suspended");
             self.suspend_without_project(run).await?;
             let timer = &*services.clock;
             if let Some(left) = pauses.pass(self.journal(), timer, stop).await? {
-                return Ok(Opened::Left(left));
+                return Ok(Opened::Exited(left));
             }
         }
     }
@@ -211,7 +214,7 @@ impl Supervisor {
         let projects = &services.projects;
         let project = match self.open(run, stop).await? {
             Opened::Project(project) => project,
-            Opened::Left(left) => return Ok(left),
+            Opened::Exited(left) => return Ok(left),
         };
         // It may have been suspended until its project was available.
         let record = self.journal().snapshot(&run.id);

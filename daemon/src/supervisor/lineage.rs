@@ -23,8 +23,8 @@ use rye_core::money::Usd;
 use rye_core::thread::ThreadOrder;
 use serde_json::{Value, json};
 
-use super::asked::GraphParams;
 use super::error::Error;
+use super::graph_params::GraphParams;
 use super::handle::{Shared, Supervisor};
 use super::request::{Lineage, Reach, Start, StartAt};
 use super::resume::continuation_key;
@@ -116,7 +116,11 @@ impl From<Error> for Refusal {
 
 impl Supervisor {
     async fn admit_nested(&self, order: &Nest<'_>) -> Result<Nested, Failure> {
-        let Nest { parent, wanted, .. } = order;
+        let Nest {
+            parent,
+            child: wanted,
+            ..
+        } = order;
         if parent.below.levels() == 0 {
             let text = format!(
                 "`{}` would be too deep: at most {} levels of child runs are allowed here",
@@ -281,7 +285,7 @@ fn child(order: &Nest<'_>, kind: RunKind, is_async: bool) -> Start {
     let directory = PathBuf::from(&parent.spec.project);
     Start {
         lineage: Some(lineage),
-        ..Start::of(order.wanted.item().clone(), directory, caller)
+        ..Start::of(order.child.item().clone(), directory, caller)
     }
 }
 

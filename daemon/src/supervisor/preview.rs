@@ -26,10 +26,10 @@ use crate::chain;
 use crate::index::{Caller, FetchRequest};
 use crate::models::{Listing, Models};
 use crate::native::SignAsked;
-use crate::offers::OmittedTools;
 use crate::projects::ProjectView;
 use crate::provider::ProjectEnv;
 use crate::thread;
+use crate::tool_offer::OmittedTools;
 
 /// Preview of the start of a thread.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub struct Preview {
     /// Warnings for the author.
     pub warnings: Vec<String>,
     /// Tools that its model is not offered by name.
-    pub left_out: OmittedTools,
+    pub omitted_tools: OmittedTools,
 }
 
 impl Supervisor {
@@ -93,7 +93,7 @@ impl Supervisor {
             spend,
             risks,
             warnings,
-            left_out: admitted.left_out,
+            omitted_tools: admitted.omitted_tools,
         })
     }
 
@@ -150,7 +150,7 @@ impl Supervisor {
         asked: SignAsked,
     ) -> Result<Value, Error> {
         let (by, at) = (caller.source.clone(), self.shared.services.clock.now());
-        let done = asked.within(self.projects(), directory, vec![caller], at);
+        let done = asked.sign_items(self.projects(), directory, vec![caller], at);
         let done = done.await?;
         for ItemSigned { item, hash, key_fp } in &done.events {
             // There is no run whose record could contain the event.

@@ -14,7 +14,7 @@ use rye_journal::{RefusalReason, Refused};
 /// each: they apply to `target` if it is suspended at such a limit, otherwise to `run`.
 pub(super) fn part_of(request: &Resume, suspended: &Run, run: &Run, target: &Run) -> Resume {
     let (is_named, is_target) = (suspended.id == run.id, suspended.id == target.id);
-    let gets_limits = if stands_at_limit(target) {
+    let gets_limits = if is_at_limit(target) {
         is_target
     } else {
         is_named
@@ -38,7 +38,7 @@ pub(super) fn part_of(request: &Resume, suspended: &Run, run: &Run, target: &Run
 }
 
 /// True if the run is suspended at one of its own numeric limits.
-fn stands_at_limit(run: &Run) -> bool {
+fn is_at_limit(run: &Run) -> bool {
     let why = run.suspension();
     let code = why.filter(|why| why.reason == SuspendReason::Limit);
     let code = code.and_then(|why| why.code.as_deref());

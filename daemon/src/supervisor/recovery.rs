@@ -64,7 +64,7 @@ impl Supervisor {
             tracing::error!(error = %with_sources(error), "paid calls that were under way are not settled");
         }
         let (mut are_all, mut last) = (settled.is_ok(), None);
-        for run in live.iter().filter(|run| goes_on_by_itself(run)) {
+        for run in live.iter().filter(|run| resumes_by_itself(run)) {
             match self.suspend_found(run, SuspendReason::Restart).await {
                 Ok(ticket) => last = Some(ticket),
                 Err(error) => {
@@ -152,10 +152,12 @@ pub async fn settle_open_calls(
 }
 
 /// True if `run` would continue without a request, because it is not suspended or its suspension ends by itself.
-fn goes_on_by_itself(run: &Run) -> bool {
+fn resumes_by_itself(run: &Run) -> bool {
     match run.suspension().map(|why| why.reason) {
         None | Some(SuspendReason::Storage) => true,
-        Some(SuspendReason::Approval) => run.asks().any(|asked| asked.expires_at.is_some()),
+        Some(SuspendReason::Approval) => {
+            run.open_approvals().any(|asked| asked.expires_at.is_some())
+        }
         Some(
             SuspendReason::Limit
             | SuspendReason::Budget

@@ -12,7 +12,7 @@ use rye_core::model::{Durability, Failure, Limits, Object, ParentEnd, Run, Spec,
 use rye_core::seal::{canonical, sha256_hex};
 use serde_json::json;
 
-use crate::offers::OmittedTools;
+use crate::tool_offer::OmittedTools;
 
 /// A request to start a run.
 #[derive(Debug, Clone)]
@@ -153,7 +153,7 @@ pub(super) struct Admitted {
     /// Warnings that are also recorded in the run.
     pub(super) notes: Vec<String>,
     /// Tools omitted from the offer to the model; empty if the offer was made earlier.
-    pub(super) left_out: OmittedTools,
+    pub(super) omitted_tools: OmittedTools,
 }
 
 /// A request to suspend a run: its id, and its last event at that time.

@@ -25,18 +25,18 @@ use rye_core::capability::Layer;
 use rye_core::id::{Epoch, RunId};
 use rye_core::model::event::{BudgetRaised, RunResumed, UncertainAnswered};
 use rye_core::model::{Event, Life, Outcome, Raised, Run, RunKind, Status, SuspendReason, Verdict};
-use rye_core::sight::shell_word;
+use rye_core::printable::shell_word;
 
 use super::approvals;
-use super::asked::brings_other_inputs;
 use super::error::Error;
+use super::graph_params::brings_other_inputs;
 use super::handle::{CONTINUES, Supervisor};
+use super::message::{self, queue_message};
 use super::raises::{
     check_account, check_raise, check_spend, is_short, limits_of_continuation, part_of,
     too_little_above,
 };
 use super::request::{Hold, Start, StartAt};
-use super::say::{self, said};
 use super::unknown::check_answers;
 use crate::exhausted::Exhausted;
 use crate::port::{Resume, Settled, reach};
@@ -119,7 +119,7 @@ impl Supervisor {
             message: None,
             same_text: false,
             layers: vec![request.caller],
-            within: None,
+            caller_account: None,
         };
         self.resume(id, resume).await
     }
@@ -149,18 +149,18 @@ impl Supervisor {
     /// Resumes a suspended run, or continues one that ended without success; returns the run that now runs.
     pub async fn resume(&self, id: &RunId, request: Resume) -> Result<Arc<Run>, Error> {
         let (this, id) = (self.clone(), id.clone());
-        let work = async move { this.resume_line(&id, request).await };
+        let work = async move { this.resume_with_children(&id, request).await };
         self.run_to_end(work).await
     }
 
-    async fn resume_line(&self, id: &RunId, request: Resume) -> Result<Arc<Run>, Error> {
+    async fn resume_with_children(&self, id: &RunId, request: Resume) -> Result<Arc<Run>, Error> {
         check_result(id, &request)?;
         let run = self.newest(id).await?;
         if request.approval.is_some() && (run.id != *id || !approvals::waits_for_answer(&run)) {
             // It was continued or has ended since. The question is closed, and an answer cannot resume the run.
             return Err(approvals::nothing_open(&run));
         }
-        if run.id != *id && request.asks_nothing() && !is_to_go_on(&run) {
+        if run.id != *id && request.is_empty() && !should_continue(&run) {
             // Already resumed: return that run, whatever its progress.
             return Ok(run);
         }
@@ -171,7 +171,7 @@ impl Supervisor {
             });
         }
         if let Some(text) = &request.message {
-            say::check(&run, text)?;
+            message::check(&run, text)?;
         }
         match &run.life {
             Life::Suspended(why) if why.reason == SuspendReason::Storage => Err(Error::Unfit {
@@ -181,7 +181,7 @@ impl Supervisor {
                     why.code
                         .as_deref()
                         .and_then(Exhausted::of_code)
-                        .map_or("space to write", Exhausted::in_words)
+                        .map_or("space to write", Exhausted::description)
                 ),
             }),
             Life::Suspended(_) => self.resume_suspended(run, request).await,
@@ -275,7 +275,7 @@ impl Supervisor {
                 layers: request.layers,
                 message: request.message,
                 same_text: request.same_text,
-                within: request.within,
+                within: request.caller_account,
             },
             lineage: None,
         };
@@ -289,7 +289,7 @@ impl Supervisor {
         mut request: Resume,
     ) -> Result<Arc<Run>, Error> {
         let message = request.message.as_ref();
-        let said = message.map(|text| said(&run, text, &request.by));
+        let said = message.map(|text| queue_message(&run, text, &request.by));
         let said = said.transpose()?;
         let below = self.suspended_children(&run).await?;
         // Verdicts apply to the named run, or to the leaf that it waits for.
@@ -312,7 +312,7 @@ impl Supervisor {
         let mut line = Vec::new();
         for suspended in below.iter().chain([&run]) {
             let part = part_of(&request, suspended, &run, &target);
-            let is_asked = !part.asks_nothing() || suspended.id == target.id;
+            let is_asked = !part.is_empty() || suspended.id == target.id;
             // A run on the way with uncertain attempts stays suspended until they are answered.
             if suspended.id != target.id {
                 let unknown = self.unknown_of_retry(suspended).await?;
@@ -371,7 +371,7 @@ impl Supervisor {
         let mut next = Some(id.clone());
         while let Some(id) = next {
             let run = self.run_of(&id).await?;
-            if !self.waits_in_vain(&run).await? {
+            if !self.waits_for_resumed(&run).await? {
                 return Ok(());
             }
             let changes = resume_changes(&run, &Resume::default(), self.shared.services.epoch)?;
@@ -395,7 +395,7 @@ impl Supervisor {
     }
 
     /// True if `run` is suspended for a run that was resumed or has ended.
-    async fn waits_in_vain(&self, run: &Run) -> Result<bool, Error> {
+    async fn waits_for_resumed(&self, run: &Run) -> Result<bool, Error> {
         for child in children(run) {
             if !is_suspended(&*self.run_of(&child).await?) {
                 return Ok(true);
@@ -443,7 +443,7 @@ fn resume_changes(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Chang
 }
 
 /// True if `run` cannot complete without a request to resume it.
-fn is_to_go_on(run: &Run) -> bool {
+fn should_continue(run: &Run) -> bool {
     match run.status() {
         Status::Suspended | Status::Error | Status::Cancelled | Status::Killed => true,
         Status::CompletedWithErrors => run.is_repairable(),

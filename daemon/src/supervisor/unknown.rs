@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use rye_core::clock::Timestamp;
 use rye_core::id::{Name, RunId};
 use rye_core::model::{Run, Status, Verdict};
-use rye_core::sight::shell_word;
+use rye_core::printable::shell_word;
 use rye_core::walker::InDoubt;
 
 use super::error::Error;
@@ -36,7 +36,7 @@ enum LiveChildren {
     /// A child that is being ended is waited for. One that continues by itself is an error.
     Awaited,
     /// They are ignored.
-    LeftOut,
+    Ignored,
 }
 
 impl Unknown {
@@ -63,14 +63,14 @@ impl Supervisor {
 
     /// Returns the unknown attempts of `run` for display, without waiting. Empty for a run that has not ended or that
     /// cannot be continued.
-    pub async fn left_in_doubt(&self, run: &Run) -> Result<Vec<InDoubt>, Error> {
+    pub async fn attempts_in_doubt(&self, run: &Run) -> Result<Vec<InDoubt>, Error> {
         let is_cut_short = match run.status() {
             Status::Error | Status::Cancelled | Status::Killed => true,
             Status::CompletedWithErrors => run.is_repairable(),
             Status::Created | Status::Running | Status::Suspended | Status::Completed => false,
         };
         let found = if is_cut_short {
-            self.find_unknown(run, LiveChildren::LeftOut).await?
+            self.find_unknown(run, LiveChildren::Ignored).await?
         } else {
             Vec::new()
         };
@@ -145,13 +145,13 @@ impl Supervisor {
         }
         let is_live = !child.status().is_terminal();
         match live {
-            LiveChildren::LeftOut if is_live => return Ok(None),
+            LiveChildren::Ignored if is_live => return Ok(None),
             LiveChildren::Awaited if is_live && child.spec.parent.as_ref() == Some(&run.id) => {
                 // It is being ended together with its parent.
                 self.journal().ended(&child.id).await?;
                 child = self.run_of(&child.id).await?;
             }
-            LiveChildren::LeftOut | LiveChildren::Awaited => {}
+            LiveChildren::Ignored | LiveChildren::Awaited => {}
         }
         match child.status() {
             Status::Completed | Status::CompletedWithErrors => Ok(None),

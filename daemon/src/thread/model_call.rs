@@ -15,7 +15,7 @@ use rye_core::thread::{CallFailure, ModelSignal};
 use serde_json::Value;
 
 use super::ThreadRun;
-use super::voice::DeltaStream;
+use super::delta_stream::DeltaStream;
 use crate::drive::Reports;
 use crate::provider::{self, Trouble};
 use crate::services::Ended;
@@ -30,17 +30,17 @@ pub(super) async fn carry_out(
 ) -> Ended {
     let ended = Ended::Outcome(Box::new(CallOutcome::known(Value::Null)));
     let model = &thread.terms.contract.model;
-    let place = thread.place().take();
+    let place = thread.permit().take();
     let body = body(thread).await;
     let (place, (body, mut voice)) = match (place, body) {
         (Some(place), Ok(body)) => (place, body),
         (None, Ok(_)) => {
             let failure = Failure::permanent("internal", "the model was called without a place");
-            reports.tell(unsent(failure)).await;
+            reports.send(unsent(failure)).await;
             return ended;
         }
         (_, Err(failure)) => {
-            reports.tell(unsent(failure)).await;
+            reports.send(unsent(failure)).await;
             return ended;
         }
     };
@@ -59,13 +59,13 @@ pub(super) async fn carry_out(
         let heard = tokio::select! {
             biased;
             () = &mut stopped => {
-                voice.take_back();
-                reports.tell(ModelSignal::Stopped(answer.received())).await;
+                voice.reset();
+                reports.send(ModelSignal::Stopped(answer.received())).await;
                 return Ended::Stopped(KillReceipt::default());
             }
             () = &mut late => {
-                voice.take_back();
-                reports.tell(cut(answer.received())).await;
+                voice.reset();
+                reports.send(cut(answer.received())).await;
                 return ended;
             }
             () = voice.joined() => continue,
@@ -73,9 +73,9 @@ pub(super) async fn carry_out(
         };
         match heard {
             Some(provider::CallProgress::Signal(signal)) => {
-                voice.say(&signal);
+                voice.send(&signal);
                 if let Some(heard) = complete(signal) {
-                    reports.tell(heard).await;
+                    reports.send(heard).await;
                 }
             }
             Some(provider::CallProgress::Message(message)) => {
@@ -83,14 +83,14 @@ pub(super) async fn carry_out(
                     ended: Box::new(message.ended),
                     request_id: message.request_id,
                 };
-                reports.tell(complete).await;
+                reports.send(complete).await;
             }
             Some(provider::CallProgress::Failed(failure)) => {
-                voice.take_back();
+                voice.reset();
                 let jitter = jitter(thread);
                 let received = answer.received();
                 reports
-                    .tell(failed(thread, &failure, received, jitter))
+                    .send(failed(thread, &failure, received, jitter))
                     .await;
             }
             None => return ended,
@@ -116,7 +116,9 @@ async fn body(thread: &ThreadRun) -> Result<(String, DeltaStream), Failure> {
         .map(|told| Message::text(told.source, told.text.clone()))
         .collect();
     let model = &thread.terms.contract.model;
-    let body = thread.talk.body(head, &told, model, turn.max_output);
+    let body = thread
+        .conversation
+        .body(head, &told, model, turn.max_output);
     Ok((body.await?, voice))
 }
 
@@ -172,9 +174,9 @@ fn failed(
 /// Error code for programs: the provider's own, or the class of the failure.
 fn code(trouble: &Trouble, class: Class) -> &str {
     match trouble {
-        Trouble::Told(error) if !error.kind.is_empty() => &error.kind,
+        Trouble::Reported(error) if !error.kind.is_empty() => &error.kind,
         Trouble::Unreadable(_) => "unreadable_answer",
-        Trouble::Told(_) | Trouble::Met(_) => match class {
+        Trouble::Reported(_) | Trouble::Met(_) => match class {
             Class::Transient | Class::Interrupted => "provider_unavailable",
             Class::RateLimited => "rate_limited",
             Class::Quota => "quota_exceeded",

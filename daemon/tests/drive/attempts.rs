@@ -92,7 +92,7 @@ impl Machine for Script {
         Vec::new()
     }
 
-    fn heard(&mut self, _now: Tick, _slot: Slot, signal: Infallible) -> Vec<Event> {
+    fn on_signal(&mut self, _now: Tick, _slot: Slot, signal: Infallible) -> Vec<Event> {
         match signal {}
     }
 

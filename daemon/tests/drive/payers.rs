@@ -151,7 +151,7 @@ impl Machine for Payer {
         vec![self.record(now, settled)]
     }
 
-    fn heard(&mut self, _now: Tick, _slot: Slot, signal: Infallible) -> Vec<Event> {
+    fn on_signal(&mut self, _now: Tick, _slot: Slot, signal: Infallible) -> Vec<Event> {
         match signal {}
     }
 

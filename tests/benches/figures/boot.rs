@@ -5,7 +5,7 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use rye_client::Client;
 use rye_proto::v1;
-use rye_tests::measure::{Series, comes_to_rest, milliseconds, start_until_ready};
+use rye_tests::measure::{Series, milliseconds, start_until_ready, wait_until_idle};
 use rye_tests::until;
 
 use crate::{Figure, figure};
@@ -67,7 +67,7 @@ impl Figure {
         let made = began.elapsed();
         println!("{count} runs started and ended in {made:.1?}");
         let began = Instant::now();
-        comes_to_rest(&self.world).await;
+        wait_until_idle(&self.world).await;
         println!("at rest after {:.1?} more", began.elapsed());
     }
 

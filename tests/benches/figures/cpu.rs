@@ -3,7 +3,7 @@
 use rye_client::Client;
 use rye_client::events::Follow;
 use rye_proto::v1;
-use rye_tests::measure::{Series, comes_to_rest, computed};
+use rye_tests::measure::{Series, computed, wait_until_idle};
 
 use crate::{Figure, figure};
 
@@ -17,10 +17,10 @@ impl Figure {
     /// Measures the CPU time of the daemon and its parent for a step of one run of `item`. It includes all work until
     /// the daemon is idle, such as files of the project and the upkeep of its log.
     pub(crate) async fn cpu(&self, client: &Client, name: &str, item: &str, steps: u32) {
-        comes_to_rest(&self.world).await;
+        wait_until_idle(&self.world).await;
         let before = computed(&self.world);
         self.steps(client, item, 1, steps, "{}").await;
-        comes_to_rest(&self.world).await;
+        wait_until_idle(&self.world).await;
         let used = computed(&self.world) - before;
         figure(name, used / f64::from(steps), "ms");
     }

@@ -53,7 +53,7 @@ fn file() -> Option<&'static str> {
 
 thread_local! {
     /// True while this thread evaluates the rules: calls that this makes are not subject to them.
-    static IS_ASKING: Cell<bool> = const { Cell::new(false) };
+    static IS_EVALUATING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Returns the fault of a call on the descriptor `fd`, whose path is read from `/proc`.
@@ -75,21 +75,21 @@ pub(crate) fn fault_of_path(call: &str, path: &str) -> Option<Fault> {
 fn find(call: &str, path: impl FnOnce() -> String) -> Option<Fault> {
     static RULES: Mutex<Option<Rules>> = Mutex::new(None);
     let file = file()?;
-    if IS_ASKING.replace(true) {
+    if IS_EVALUATING.replace(true) {
         return None;
     }
     let (fault, asked) = {
         let mut rules = RULES.lock().unwrap_or_else(PoisonError::into_inner);
         let rules = rules.get_or_insert_default();
         rules.read_again(file);
-        (rules.ask(file, call, path), rules.version)
+        (rules.apply(file, call, path), rules.version)
     };
     if fault == Some(Fault::Hang) {
         while version(file) == asked {
             std::thread::sleep(LOOK_AGAIN);
         }
     }
-    IS_ASKING.set(false);
+    IS_EVALUATING.set(false);
     fault
 }
 
@@ -107,7 +107,7 @@ impl Rules {
         self.rules = text.lines().filter_map(Rule::parse).collect();
     }
 
-    fn ask(&mut self, file: &str, call: &str, path: impl FnOnce() -> String) -> Option<Fault> {
+    fn apply(&mut self, file: &str, call: &str, path: impl FnOnce() -> String) -> Option<Fault> {
         if !self
             .rules
             .iter()

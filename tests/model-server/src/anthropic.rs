@@ -295,7 +295,7 @@ fn begin(message: &Message, asked: &ParsedRequest) -> Piece {
         "stop_reason": null,
         "stop_sequence": null,
     });
-    if message.tells_usage {
+    if message.reports_usage {
         start["usage"] = usage(&message.usage, message.usage.output.min(1));
     }
     event(&json!({"type": "message_start", "message": start}))
@@ -314,7 +314,7 @@ fn stopped(message: &Message) -> Piece {
         "type": "message_delta",
         "delta": {"stop_reason": word, "stop_sequence": null},
     });
-    if message.tells_usage {
+    if message.reports_usage {
         stop["usage"] = usage(&message.usage, message.usage.output);
     }
     event(&stop)

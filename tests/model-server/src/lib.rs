@@ -143,7 +143,7 @@ impl ModelServer {
 
     /// Returns the valid requests in the order of their arrival.
     pub fn requests(&self) -> Vec<Request> {
-        self.shared.seen().requests.clone()
+        self.shared.record().requests.clone()
     }
 
     /// Waits until `look` accepts the requests. `look` must not call the server.
@@ -173,12 +173,12 @@ impl ModelServer {
 
     /// Returns the breaches of rules.
     pub fn breaches(&self) -> Vec<String> {
-        self.shared.seen().breaches.clone()
+        self.shared.record().breaches.clone()
     }
 
     /// Returns the number of connections that the client closed before their answer ended.
     pub fn abandoned(&self) -> usize {
-        self.shared.seen().abandoned
+        self.shared.record().abandoned
     }
 
     /// Waits until the client has closed `count` connections before their answer ended.
@@ -202,7 +202,7 @@ impl ModelServer {
     /// Ends the server. Returns the breaches, which are then no failure.
     pub fn finish(mut self) -> Vec<String> {
         self.end();
-        std::mem::take(&mut self.shared.seen().breaches)
+        std::mem::take(&mut self.shared.record().breaches)
     }
 
     fn end(&mut self) {

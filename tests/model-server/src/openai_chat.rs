@@ -64,7 +64,7 @@ pub(super) fn read(body: &Value) -> Result<ParsedRequest, String> {
     }
     let asked = ParsedRequest::new(Api::OpenaiChat, body, &reading.system, reading.turns);
     Ok(ParsedRequest {
-        wants_usage,
+        requests_usage: wants_usage,
         ..asked
     })
 }
@@ -122,7 +122,7 @@ impl<'v> Reading<'v> {
                     ));
                 }
                 self.settle()?;
-                self.said(message)?;
+                self.assistant_message(message)?;
             }
             "system" | "developer" => {
                 return Err(message.wrong("is the system's: these stand first"));
@@ -157,7 +157,7 @@ impl<'v> Reading<'v> {
     }
 
     /// Takes a message of the model. It may have unknown fields, because vendors add some.
-    fn said(&mut self, message: &Field<'v>) -> Result<(), String> {
+    fn assistant_message(&mut self, message: &Field<'v>) -> Result<(), String> {
         let mut blocks = Vec::new();
         if let Some(content) = message.get("content").filter(|c| !c.value().is_null()) {
             blocks.push(json!({"text": content.words()?}).to_string());
@@ -216,8 +216,8 @@ fn content(message: &Field<'_>) -> Result<String, String> {
 /// Renders the stream of a message.
 pub(super) fn stream(message: &Message, asked: &ParsedRequest) -> Result<Vec<Piece>, String> {
     let mut stream = Stream {
-        asked,
-        tells_usage: asked.wants_usage && message.tells_usage,
+        parsed: asked,
+        tells_usage: asked.requests_usage && message.reports_usage,
         duplicate_index: message.duplicate_index,
         pieces: Vec::new(),
         calls: 0,
@@ -244,7 +244,7 @@ pub(super) fn stream(message: &Message, asked: &ParsedRequest) -> Result<Vec<Pie
 
 /// A stream that is being written.
 struct Stream<'a> {
-    asked: &'a ParsedRequest,
+    parsed: &'a ParsedRequest,
     tells_usage: bool,
     duplicate_index: bool,
     pieces: Vec<Piece>,
@@ -284,7 +284,7 @@ impl Stream<'_> {
     }
 
     fn call(&mut self, name: &str, input: &Value, id: Option<&str>) {
-        let made = || self.asked.made_id("call_", self.calls);
+        let made = || self.parsed.made_id("call_", self.calls);
         let id = id.map_or_else(made, ToOwned::to_owned);
         let index = if self.duplicate_index { 0 } else { self.calls };
         let complete = self.complete();
@@ -357,10 +357,10 @@ impl Stream<'_> {
 
     fn chunk(&mut self, choices: &Value, usage: &Value) {
         let mut chunk = json!({
-            "id": self.asked.made_id("chatcmpl-", 0),
+            "id": self.parsed.made_id("chatcmpl-", 0),
             "object": "chat.completion.chunk",
             "created": 1_800_000_000,
-            "model": self.asked.model,
+            "model": self.parsed.model,
             "choices": choices,
         });
         // If the client requests usage, all chunks have the field. It is null in all but the last.

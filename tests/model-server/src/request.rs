@@ -49,10 +49,10 @@ pub(super) struct ParsedRequest {
     pub(super) directive: Option<String>,
     /// Number of messages of the model plus 1.
     pub(super) turn: usize,
-    pub(super) said: String,
+    pub(super) newest_text: String,
     pub(super) results: Vec<String>,
     /// True if the client requests usage in the stream.
-    pub(super) wants_usage: bool,
+    pub(super) requests_usage: bool,
     /// Messages, without those of the system.
     pub(super) messages: Vec<Turn>,
     /// For each message and for the end, a digest of everything before it, with the model and the system prompt.
@@ -90,11 +90,11 @@ impl ParsedRequest {
             model,
             directive: directive(first),
             turn: messages.iter().filter(|turn| turn.blocks.is_some()).count() + 1,
-            said: texts()
+            newest_text: texts()
                 .next_back()
                 .map_or_else(String::new, |turn| turn.text.clone()),
             results: results.flat_map(|turn| turn.results.clone()).collect(),
-            wants_usage: true,
+            requests_usage: true,
             chain,
             messages,
         }

@@ -91,7 +91,7 @@ pub(super) struct Message {
     pub(super) stop: Option<Stop>,
     pub(super) flow: Flow,
     /// True if the stream reports usage.
-    pub(super) tells_usage: bool,
+    pub(super) reports_usage: bool,
     /// True if the final event is sent.
     pub(super) ends: bool,
     /// True if the second call has the index of the first.
@@ -177,7 +177,7 @@ impl Rule {
                 .is_none_or(|part| asked.results.iter().any(|result| result.contains(part)))
             && contains
                 .as_ref()
-                .is_none_or(|part| asked.said.contains(part))
+                .is_none_or(|part| asked.newest_text.contains(part))
     }
 }
 

@@ -116,7 +116,7 @@ async fn answer(
             sent: watch.sent(),
             ended: watch.ended(),
         };
-        let place = place(&asked);
+        let place = describe(&asked);
         let taken = shared.take(&asked, request);
         let (reply, line) = taken.map_err(|what| format!("{place}: {what}"))?;
         Ok((asked, reply, line))
@@ -149,7 +149,7 @@ async fn reply_to(
         Kind::Status(status) => {
             watch.done();
             if matches!(status.code, 400 | 413) {
-                watch.shared().seen().history.refused(asked);
+                watch.shared().record().history.refused(asked);
             }
             let Status {
                 code,
@@ -161,7 +161,7 @@ async fn reply_to(
         Kind::Message(message) => Ok(match steps(&message.filled(&asked.results), asked) {
             Ok(steps) => {
                 let answer = Arc::new(Answer::new(message.stops(), &wire.alive));
-                watch.shared().seen().history.answer(asked, &answer);
+                watch.shared().record().history.answer(asked, &answer);
                 let player = Player {
                     steps: steps.into_iter(),
                     answer,
@@ -228,7 +228,7 @@ fn check_headers(api: Api, headers: &HeaderMap) -> Result<(), String> {
 }
 
 /// Describes the request for people.
-fn place(asked: &ParsedRequest) -> String {
+fn describe(asked: &ParsedRequest) -> String {
     let directive = asked.directive.as_deref().unwrap_or("-");
     format!(
         "{:?}, directive {directive}, turn {}",

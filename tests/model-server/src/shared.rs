@@ -13,7 +13,7 @@ use crate::PATIENCE;
 
 pub(super) struct Shared {
     script: Script,
-    seen: Mutex<Seen>,
+    record: Mutex<Seen>,
     /// Signals a change of `seen`.
     changed: Condvar,
     /// Names that the test has released.
@@ -42,7 +42,7 @@ impl Shared {
         let hits = vec![0; script.rules.len()];
         Self {
             script,
-            seen: Mutex::new(Seen {
+            record: Mutex::new(Seen {
                 hits,
                 ..Seen::default()
             }),
@@ -52,8 +52,8 @@ impl Shared {
     }
 
     /// Locks the record.
-    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn record(&self) -> MutexGuard<'_, Seen> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a request. Returns its reply with the line of the rule, or the breach.
@@ -62,7 +62,7 @@ impl Shared {
         asked: &ParsedRequest,
         request: Request,
     ) -> Result<(Reply, usize), String> {
-        let mut seen = self.seen();
+        let mut seen = self.record();
         seen.history.check(asked)?;
         let rules = self.script.rules.iter().enumerate();
         let mut open = rules.filter(|(at, rule)| {
@@ -80,12 +80,12 @@ impl Shared {
 
     /// Counts a connection that has ended.
     pub(super) fn ended(&self) {
-        self.seen().ended += 1;
+        self.record().ended += 1;
         self.changed.notify_all();
     }
 
     pub(super) fn breach(&self, text: String) {
-        self.seen().breaches.push(text);
+        self.record().breaches.push(text);
         self.changed.notify_all();
     }
 
@@ -102,7 +102,7 @@ impl Shared {
     }
 
     pub(super) async fn released(&self, name: &str) {
-        self.seen().held.insert(name.to_owned());
+        self.record().held.insert(name.to_owned());
         self.changed.notify_all();
         let mut releases = self.releases.subscribe();
         let waited = releases.wait_for(|released| released.contains(name)).await;
@@ -115,7 +115,7 @@ impl Shared {
     /// After [`PATIENCE`], and if a request breaks a rule meanwhile.
     pub(super) fn wait(&self, what: &str, mut look: impl FnMut(&Seen) -> bool) {
         let deadline = Instant::now() + PATIENCE;
-        let mut seen = self.seen();
+        let mut seen = self.record();
         while !look(&seen) {
             let breaches = seen.breaches.join("\n");
             let left = deadline.saturating_duration_since(Instant::now());
@@ -180,7 +180,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         if !self.is_done {
-            self.shared.seen().abandoned += 1;
+            self.shared.record().abandoned += 1;
             self.shared.changed.notify_all();
         }
     }

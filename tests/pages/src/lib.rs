@@ -81,7 +81,7 @@ impl Block {
     }
 
     /// Returns page and line, for messages.
-    pub fn place(&self) -> String {
+    pub fn location(&self) -> String {
         format!("{}:{}", self.page, self.line)
     }
 }
@@ -123,7 +123,7 @@ fn blocks_of(page: &str, text: &str) -> Vec<Block> {
     assert!(
         open.is_none(),
         "{page}: a block is never closed: {}",
-        open.map_or_else(String::new, |(_, block)| block.place())
+        open.map_or_else(String::new, |(_, block)| block.location())
     );
     found
 }
@@ -137,7 +137,7 @@ fn comment(line: &str) -> Option<&str> {
 /// A table of a page, found by its comment.
 #[derive(Debug, Clone)]
 pub struct Table {
-    place: String,
+    title: String,
     columns: Vec<String>,
     rows: Vec<Vec<String>>,
 }
@@ -160,7 +160,7 @@ impl Table {
             columns,
             // The first row is the line of dashes.
             rows: rows.skip(1).collect(),
-            place,
+            title: place,
         }
     }
 
@@ -181,7 +181,7 @@ impl Table {
         assert!(
             missing.is_empty() && unknown.is_empty() && names.len() == said.len(),
             "{} and the code differ; it lacks {missing:?}, the code does not know {unknown:?}, and it has {} names twice",
-            self.place,
+            self.title,
             names.len() - said.len()
         );
     }
@@ -196,7 +196,7 @@ impl Table {
     ) {
         let said: BTreeSet<String> = in_backticks(self.cell(name, column)).into_iter().collect();
         let known: BTreeSet<String> = known.into_iter().map(|one| one.as_ref().into()).collect();
-        assert_eq!(said, known, "`{name}` in {}", self.place);
+        assert_eq!(said, known, "`{name}` in {}", self.title);
     }
 
     /// Asserts that the cell under `column`, in the row that names `name`, begins with `value`.
@@ -207,7 +207,7 @@ impl Table {
         assert!(
             rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_alphanumeric())),
             "`{name}` in {} is `{cell}`, and in the code `{value}`",
-            self.place
+            self.title
         );
     }
 
@@ -215,10 +215,10 @@ impl Table {
     #[track_caller]
     pub fn cell(&self, name: &str, column: &str) -> &str {
         let at = self.columns.iter().position(|head| head == column);
-        let at = at.unwrap_or_else(|| panic!("{} has no column `{column}`", self.place));
+        let at = at.unwrap_or_else(|| panic!("{} has no column `{column}`", self.title));
         let mut rows = self.rows.iter();
         let row = rows.find(|row| in_backticks(&row[0]).iter().any(|one| one == name));
-        let row = row.unwrap_or_else(|| panic!("{} has no row `{name}`", self.place));
+        let row = row.unwrap_or_else(|| panic!("{} has no row `{name}`", self.title));
         row.get(at).map_or("", String::as_str)
     }
 }
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(blocks.len(), 2);
         assert_eq!(blocks[0].example(), Some("x/y"));
         assert_eq!(blocks[0].text, "Text\n```yaml\na: 1\n```\n");
-        assert_eq!(blocks[0].place(), "p.md:10");
+        assert_eq!(blocks[0].location(), "p.md:10");
         assert_eq!(
             (blocks[1].mark.as_str(), blocks[1].language.as_str()),
             ("", "sh")

@@ -128,7 +128,7 @@ impl Case<'_> {
     pub(super) fn call(&mut self, recorded: &Value) -> Facts {
         self.prepare(recorded);
         let params = self.with_ids(&recorded["params"]);
-        drop(fs::remove_file(self.told()));
+        drop(fs::remove_file(self.recorded_calls_file()));
         let mut call = Call::default();
         let mut facts = if CONTROL.iter().any(|key| params.get(key).is_some()) {
             self.execute(&params, &mut call)
@@ -136,9 +136,9 @@ impl Case<'_> {
             let run = self.run(params, &mut call);
             self.note(run, &mut call)
         };
-        let told = fs::read_to_string(self.told()).unwrap_or_default();
+        let told = fs::read_to_string(self.recorded_calls_file()).unwrap_or_default();
         let told = told.lines().map(|line| serde_json::from_str(line).unwrap());
-        call.told = told.collect();
+        call.recorded_calls = told.collect();
         let log = self.project.join(".stub/log.txt");
         call.log = fs::read_to_string(log).unwrap_or_default();
         facts.extend(trace::observed(self.graph, &call));
@@ -148,7 +148,7 @@ impl Case<'_> {
     }
 
     /// Returns the file in which the tools record their parameters.
-    fn told(&self) -> PathBuf {
+    fn recorded_calls_file(&self) -> PathBuf {
         self.project.join(".stub/calls.jsonl")
     }
 
@@ -396,7 +396,7 @@ fn teach_echo_to_cancel(tools: &Path) {
 }
 
 /// Makes the Python tool `item` record its parameters before it does anything else.
-fn teach_to_tell(tools: &Path, item: &str) {
+fn teach_to_record(tools: &Path, item: &str) {
     let path = tools.join(format!("{item}.py"));
     let text = fs::read_to_string(&path).unwrap();
     let telling = format!(
@@ -422,7 +422,7 @@ pub(super) fn signed_project() -> World {
     for entry in fs::read_dir(tools.join("stub")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap();
-        teach_to_tell(&tools, &format!("stub/{name}"));
+        teach_to_record(&tools, &format!("stub/{name}"));
     }
     // Replaces the item of LLM threads. It returns the answer that its caller passes, or reports that a run of the
     // project continues elsewhere.
@@ -435,7 +435,7 @@ pub(super) fn signed_project() -> World {
          \x20   answer['continuation_thread_id'] = open(path).read()\n\
          return answer\n",
     );
-    teach_to_tell(&tools, "rye/agent/threads/thread_directive");
+    teach_to_record(&tools, "rye/agent/threads/thread_directive");
     world.write(".ai/config/agent/error_classification.yaml", NO_BACKOFF);
     let _signed = world
         .ryectl("sign tool:golden/* tool:stub/* tool:rye/agent/threads/thread_directive config:agent/error_classification")

@@ -37,7 +37,7 @@ pub(super) struct Call {
     /// Events of its run.
     pub(super) events: Vec<Value>,
     /// Records of the tools, in the order of their starts: `{item_id, params}`.
-    pub(super) told: Vec<Value>,
+    pub(super) recorded_calls: Vec<Value>,
     /// Standard error of `ryectl run`; `None` for `ryectl execute`.
     pub(super) lines: Option<String>,
     /// Content of the log of the logging tool.
@@ -131,7 +131,7 @@ fn recorded_unresolved(warnings: &Value) -> Value {
 pub(super) fn observed(graph: &str, call: &Call) -> Facts {
     let events = &call.events;
     let most = most_in_flight(events);
-    let mut dispatches = dispatches(events, &call.told);
+    let mut dispatches = dispatches(events, &call.recorded_calls);
     if most > 1 {
         sort(&mut dispatches);
     }

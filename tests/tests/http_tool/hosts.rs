@@ -33,14 +33,14 @@ fn compressed_answer_is_bounded_while_read() {
     assert_eq!(data["body"], json!({"n": 1}));
     assert_eq!(data["headers"]["content-encoding"], Value::Null);
     assert!(
-        peer.heard()[0]
+        peer.received()[0]
             .to_ascii_lowercase()
             .contains("\r\naccept-encoding: gzip\r\n"),
         "{:?}",
-        peer.heard()
+        peer.received()
     );
     let out = call(&world, "get", &json!({})).code(1);
-    let out = out.tells(&["more than 8 MiB, unpacked"]);
+    let out = out.stderr_contains(&["more than 8 MiB, unpacked"]);
     assert_eq!(out.json()["metadata"]["code"], "http_failed");
 }
 
@@ -67,7 +67,9 @@ fn a_host_that_misbehaves_is_an_error_and_takes_no_more_than_its_bounds() {
     ] {
         let peer = Peer::new(vec![said]);
         tool(&world, name, peer.address, "", "url: \"http://HOST/a\"");
-        let out = call(&world, name, &json!({})).code(1).tells(&[told]);
+        let out = call(&world, name, &json!({}))
+            .code(1)
+            .stderr_contains(&[told]);
         assert_eq!(out.json()["metadata"]["code"], "http_failed", "{name}");
     }
     // The host accepts a connection and sends nothing.

@@ -413,7 +413,7 @@ fn altered_history_is_breach() {
             talk.ask(&mut client);
             talk.answer(&[("a", "17")]);
             talk.ask(&mut client);
-            talk.tell("More");
+            talk.add_user_text("More");
             let body = talk.body();
             assert_eq!(client.ask(api.1, &body).status, 200);
             assert!(body.contains(from), "{body}");
@@ -437,7 +437,7 @@ fn only_paused_answer_may_be_newest_message() {
     let mut talk = TestConversation::new(APIS[0], "Go");
     talk.ask(client);
     talk.ask(client);
-    talk.tell("More");
+    talk.add_user_text("More");
     talk.ask(client);
     assert_eq!(client.ask(talk.path, &talk.body()).status, 400);
     let told = "the newest message is the model's own, which did not pause";
@@ -469,20 +469,20 @@ fn threads_may_share_beginning_and_new_conversation_is_free() {
         for (talk, result) in twins.iter_mut().zip(["1", "2"]) {
             talk.answer(&[("a", result)]);
             talk.ask(client);
-            talk.tell("More");
+            talk.add_user_text("More");
             talk.ask(client);
         }
         // Another first message may contain turns that were never sent.
         let mut anew = TestConversation::new(api, "Go on with a summary");
         let text = "Made up.".to_owned();
-        anew.said(&Ended {
+        anew.add_answer(&Ended {
             blocks: vec![Block::Text { text }],
             raw: None,
             stop: Stop::End,
             usage: None,
             warnings: Vec::new(),
         });
-        anew.tell("More");
+        anew.add_user_text("More");
         anew.ask(client);
         // After a refusal for the content of a request, the same turns may have another form.
         let mut refused = TestConversation::new(api, "Go");
@@ -498,7 +498,7 @@ fn threads_may_share_beginning_and_new_conversation_is_free() {
             talk.answer(&[("a", "1")]);
         };
         refused.answer(&[("a", "1")]);
-        refused.tell("refuse");
+        refused.add_user_text("refuse");
         assert_eq!(client.ask(api.1, &refused.body()).status, 400);
         let mut other = TestConversation::new(api, "Go");
         let calls = first

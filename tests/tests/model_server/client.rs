@@ -229,11 +229,11 @@ impl TestConversation {
         let Some(StreamSignal::Ended(ended)) = signals.pop() else {
             panic!("{answer:?}");
         };
-        self.said(&ended);
+        self.add_answer(&ended);
         ended
     }
 
-    pub(super) fn said(&mut self, ended: &Ended) {
+    pub(super) fn add_answer(&mut self, ended: &Ended) {
         self.wire.push(&Message::Assistant {
             origin: self.model.origin(),
             blocks: ended.blocks.clone(),
@@ -256,7 +256,7 @@ impl TestConversation {
         });
     }
 
-    pub(super) fn tell(&mut self, text: &str) {
+    pub(super) fn add_user_text(&mut self, text: &str) {
         self.wire.push(&Message::text(Source::Message, text));
     }
 }

@@ -119,7 +119,7 @@ fn script(text: &str) -> (TempDir, std::path::PathBuf) {
     (directory, path)
 }
 
-fn told(output: &Output) -> (Option<i32>, String, String) {
+fn output_of(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (
         output.status.code(),
@@ -132,7 +132,7 @@ fn told(output: &Output) -> (Option<i32>, String, String) {
 fn the_program_runs_a_command_whose_calls_come_to_it() {
     let (_directory, path) = script("- reply: {text: Hello}");
     let shell = |line: &str| {
-        told(
+        output_of(
             &server(&path)
                 .args(["--", "sh", "-c", line])
                 .output()
@@ -187,7 +187,7 @@ fn the_program_says_what_is_wrong_with_its_arguments() {
         (&[path, "--"], "there is no command behind `--`"),
     ] {
         let mut command = program(binaries::model_server());
-        let (code, stdout, stderr) = told(&command.args(arguments).output().unwrap());
+        let (code, stdout, stderr) = output_of(&command.args(arguments).output().unwrap());
         assert_eq!((code, stdout.as_str()), (Some(2), ""), "{arguments:?}");
         assert!(
             stderr.starts_with("model-server: ") && stderr.contains(expected),
@@ -199,12 +199,12 @@ fn the_program_says_what_is_wrong_with_its_arguments() {
         .args(["--", "./no-such-program"])
         .output()
         .unwrap();
-    let (code, _, stderr) = told(&started);
+    let (code, _, stderr) = output_of(&started);
     assert!(
         code == Some(127) && stderr.contains("does not start"),
         "{stderr}"
     );
-    let (code, stdout, _) = told(&server(Path::new("--help")).output().unwrap());
+    let (code, stdout, _) = output_of(&server(Path::new("--help")).output().unwrap());
     assert!(
         code == Some(0) && stdout.contains("Usage: model-server SCRIPT.yaml"),
         "{stdout}"

@@ -58,7 +58,7 @@ pub(super) fn play(scenarios: &[Scenario]) {
         for line in scenario.script.lines().map(str::trim) {
             player.play(line);
         }
-        told.push((scenario.name, player.told()));
+        told.push((scenario.name, player.rendered()));
     }
     for (name, text) in told {
         pin(&format!("events_{name}"), &text);
@@ -154,7 +154,7 @@ impl<'a> Player<'a> {
 
     /// Renders the commands and the events of every run of the project: the started runs, the runs that they name, the
     /// rest.
-    fn told(mut self) -> String {
+    fn rendered(mut self) -> String {
         let mut normal = Normal::default()
             .call(&self.directory, "<project>")
             .call(self.world.root(), "<world>");
@@ -162,7 +162,7 @@ impl<'a> Player<'a> {
         let mut at = 0;
         loop {
             if at == self.runs.len() {
-                let Some(more) = self.unseen() else {
+                let Some(more) = self.next_unrendered_run() else {
                     return text;
                 };
                 self.runs.push(more);
@@ -189,7 +189,7 @@ impl<'a> Player<'a> {
     }
 
     /// Returns the oldest run of the project that was not rendered yet.
-    fn unseen(&self) -> Option<String> {
+    fn next_unrendered_run(&self) -> Option<String> {
         let all = self.ryectl("ps --all --json").ok().json();
         let here = self.directory.to_str().unwrap();
         let seen: BTreeSet<&str> = self.runs.iter().map(String::as_str).collect();

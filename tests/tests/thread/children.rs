@@ -11,7 +11,8 @@ const ALL: &str =
     "<permissions><execute><tool>t/*</tool><tool>rye/bash</tool></execute></permissions>";
 
 /// Returns its input.
-const SAYS: &str = "start: out\nnodes:\n  out: {type: return, output: \"got ${inputs.n}\"}";
+const RETURNS_INPUT: &str =
+    "start: out\nnodes:\n  out: {type: return, output: \"got ${inputs.n}\"}";
 
 /// Is suspended at its limit of one step, and ends when it may take two.
 const PARKS: &str = "start: first\nmax_steps: 1\nhooks:\n  - event: limit\n    \
@@ -58,14 +59,14 @@ pub(super) fn completed(world: &World, run: &str) {
     assert_eq!(record["status"], "completed", "{record}");
 }
 
-pub(super) fn told(world: &World, thread: &str) -> Value {
+pub(super) fn first_result(world: &World, thread: &str) -> Value {
     payloads(world, thread, "tool_call_result").remove(0)
 }
 
 #[test]
 fn a_graph_that_a_model_calls_is_a_run_below_the_thread() {
     let server = ModelServer::start(&script("t/says", "{n: 3}", "got 3"));
-    let world = world(&server, "t/says", SAYS);
+    let world = world(&server, "t/says", RETURNS_INPUT);
     let _daemon = world.start("");
     let thread = start(&world, "t/asks");
     completed(&world, &thread);
@@ -73,7 +74,7 @@ fn a_graph_that_a_model_calls_is_a_run_below_the_thread() {
     let record = world.record(&child);
     assert_eq!(record["parent_id"], thread.as_str(), "{record}");
     assert_eq!(record["status"], "completed");
-    assert_eq!(told(&world, &thread)["is_error"], false);
+    assert_eq!(first_result(&world, &thread)["is_error"], false);
     let path = world.ryectl("budget show --json").arg(&child).ok().json();
     let accounts = path["path"].as_array().unwrap();
     assert_eq!(
@@ -99,7 +100,7 @@ fn a_thread_is_suspended_with_the_run_it_waits_for_and_resumes_with_it() {
         (world.record(&thread)["status"] == "completed").then_some(())
     });
     assert!(
-        told(&world, &thread)["output"]
+        first_result(&world, &thread)["output"]
             .to_string()
             .contains("parked")
     );
@@ -143,14 +144,14 @@ fn refused_child_run_fails_only_its_call() {
         ("spawns=0", "spawns_exceeded"),
     ] {
         let server = ModelServer::start(&script("t/says", "{n: 3}", code));
-        let world = world(&server, "t/says", SAYS);
+        let world = world(&server, "t/says", RETURNS_INPUT);
         let _daemon = world.start("");
         let run = world
             .ryectl("run --detach directive:t/asks --limit")
             .arg(limit);
         let thread = run.ok().line();
         completed(&world, &thread);
-        let told = told(&world, &thread);
+        let told = first_result(&world, &thread);
         assert_eq!(
             (&told["is_error"], &told["code"]),
             (&true.into(), &code.into())

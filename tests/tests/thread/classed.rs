@@ -46,11 +46,15 @@ fn error_class_of_project_makes_final_error_retryable() {
 
     // An unreadable configuration is refused, with the file, the row and the key.
     classes(&world, &row("sometimes"));
-    let _refused = world.ryectl("thread run t/work").run().code(2).tells(&[
-        "config:agent/error_classification",
-        "`cat` of the project space",
-        "`category` is one of transient",
-    ]);
+    let _refused = world
+        .ryectl("thread run t/work")
+        .run()
+        .code(2)
+        .stderr_contains(&[
+            "config:agent/error_classification",
+            "`cat` of the project space",
+            "`category` is one of transient",
+        ]);
     assert_eq!(server.requests().len(), 2);
 }
 

@@ -20,7 +20,7 @@ const FAILS: &str = "
   reply: {text: The tests too., usage: {input: 300, output: 30}}
 ";
 
-fn says(request: &Request, text: &str) -> bool {
+fn contains_text(request: &Request, text: &str) -> bool {
     request.body["messages"].to_string().contains(text)
 }
 
@@ -66,11 +66,11 @@ fn failed_thread_continues_with_conversation_and_account() {
         .arg(id)
         .run()
         .code(5)
-        .tells(&["it has completed", "--message TEXT"]);
+        .stderr_contains(&["it has completed", "--message TEXT"]);
     let more = world.ryectl("resume --json --message");
     let more = more.arg("And the tests?").arg(id).ok().json();
     assert_eq!(more["result"], "The tests too.", "{more}");
-    assert!(says(&server.requests()[3], "And the tests?"));
+    assert!(contains_text(&server.requests()[3], "And the tests?"));
     let chain = world.ryectl("chain --json").arg(&run).ok().json();
     assert_eq!(chain.as_array().unwrap().len(), 3, "{chain}");
 }
@@ -126,7 +126,7 @@ fn thread_ended_at_limit_continues_only_with_higher_limit() {
     assert_eq!(world.settled(&run)["error"]["code"], "turns_exceeded");
     for words in ["resume", "resume --raise turns=1"] {
         let refused = world.ryectl(words).arg(&run).run().code(5);
-        let _refused = refused.tells(&["more than 1"]);
+        let _refused = refused.stderr_contains(&["more than 1"]);
     }
     let next = resume(&world, "--raise turns=2", &run);
     assert_eq!(next["status"], "completed", "{next}");

@@ -4,7 +4,7 @@ use rye_tests::model_server::ModelServer;
 use rye_tests::{World, until};
 use serde_json::{Value, json};
 
-use super::children::{child, completed, told};
+use super::children::{child, completed, first_result};
 use super::{account, payloads, start};
 
 /// Permits starting all directives of the tests, by each of the tools, and waiting for them.
@@ -73,7 +73,7 @@ fn a_directive_that_a_model_executes_is_a_thread_below_its_own() {
         "{record}"
     );
     let told: Value =
-        serde_json::from_str(told(&world, &thread)["output"].as_str().unwrap()).unwrap();
+        serde_json::from_str(first_result(&world, &thread)["output"].as_str().unwrap()).unwrap();
     assert_eq!(told["outputs"], json!({"words": 4}));
     assert_eq!(
         (&told["thread_id"], &told["directive"]),
@@ -300,7 +300,7 @@ fn thread_short_of_ancestor_money_resumes_when_all_ancestors_are_raised() {
     assert!(server.requests().is_empty());
     // More money, but not enough in the parent account: then no parent is raised, and no run resumes into an error.
     let raise = |more: &str| world.ryectl("budget raise --json").arg(&thread).words(more);
-    let _short = raise("--spend 0.50").run().code(5).tells(&[&top]);
+    let _short = raise("--spend 0.50").run().code(5).stderr_contains(&[&top]);
     let raised = raise("--spend 0.50 --through").ok().json();
     let told = |place: usize| {
         let row = &raised[place];

@@ -54,7 +54,7 @@ fn project_config_lowers_thread_limits_and_sets_enforcement() {
         .ryectl("thread run t/goes")
         .run()
         .code(2)
-        .tells(&["did you mean `turns`?"]);
+        .stderr_contains(&["did you mean `turns`?"]);
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn the_models_of_a_project_are_listed_with_prices_and_keys() {
     let shown = world
         .ryectl("models")
         .ok()
-        .tells(&["anthropic needs the secret ANTHROPIC_API_KEY"]);
+        .stderr_contains(&["anthropic needs the secret ANTHROPIC_API_KEY"]);
     assert!(shown.stdout().contains("no key"), "{}", shown.stdout());
     assert!(server.requests().is_empty());
 }
@@ -73,7 +73,7 @@ fn preview_equals_first_request_and_runs_nothing() {
         .ryectl("thread show t/look")
         .run()
         .code(2)
-        .tells(&["dir"]);
+        .stderr_contains(&["dir"]);
     let _graph = world.ryectl("thread show tool:rye/bash").run().code(2);
     assert!(server.requests().is_empty());
     assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
@@ -110,13 +110,13 @@ fn a_new_directive_is_signed_shown_and_run() {
     let _made = world
         .ryectl("new directive team/ask")
         .ok()
-        .tells(&["ryectl sign directive:team/ask"]);
+        .stderr_contains(&["ryectl sign directive:team/ask"]);
     let _checked = world.ryectl("thread validate team/ask").ok();
     let _again = world
         .ryectl("new directive team/ask")
         .run()
         .code(5)
-        .tells(&["is there already"]);
+        .stderr_contains(&["is there already"]);
     let _signed = world.ryectl("sign directive:team/ask").ok();
     let out = world.ryectl("thread run team/ask -i path=LICENSE").ok();
     let printed: Value = serde_json::from_str(&out.stdout()).unwrap();

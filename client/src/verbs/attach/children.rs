@@ -42,7 +42,7 @@ pub(super) struct Children {
     client: Client,
     style: Style,
     sender: mpsc::Sender<ChildMessage>,
-    heard: mpsc::Receiver<ChildMessage>,
+    messages: mpsc::Receiver<ChildMessage>,
     followed: HashMap<String, FollowedChild>,
     tasks: JoinSet<()>,
 }
@@ -54,7 +54,7 @@ impl Children {
             client,
             style,
             sender,
-            heard,
+            messages: heard,
             followed: HashMap::new(),
             tasks: JoinSet::new(),
         }
@@ -75,7 +75,7 @@ impl Children {
         let (client, sender) = (self.client.clone(), self.sender.clone());
         self.tasks.spawn(async move {
             // A child run that cannot be followed is not shown. The receiver is gone once the user has detached.
-            drop(tell(&client, &id, &sender).await);
+            drop(send_events(&client, &id, &sender).await);
             drop(sender.send(ChildMessage::Over(id)).await);
         });
     }
@@ -83,7 +83,7 @@ impl Children {
     /// Returns the next line of a child run. Cancel safe.
     pub(super) async fn next(&mut self) -> Line {
         loop {
-            let Some(heard) = self.heard.recv().await else {
+            let Some(heard) = self.messages.recv().await else {
                 return std::future::pending().await;
             };
             if let Some(line) = self.take(heard) {
@@ -97,7 +97,7 @@ impl Children {
         let mut lines = Vec::new();
         let rest = async {
             while !self.followed.is_empty() {
-                let Some(heard) = self.heard.recv().await else {
+                let Some(heard) = self.messages.recv().await else {
                     break;
                 };
                 lines.extend(self.take(heard));
@@ -139,14 +139,15 @@ impl Children {
                 None
             }
             // The text of its model is not shown.
-            ViewUpdate::Hand | ViewUpdate::More(_) | ViewUpdate::Rest(_) | ViewUpdate::Said(_) => {
-                None
-            }
+            ViewUpdate::CurrentChanged
+            | ViewUpdate::More(_)
+            | ViewUpdate::Rest(_)
+            | ViewUpdate::ModelMessage(_) => None,
             ViewUpdate::Step(_)
             | ViewUpdate::Retry { .. }
             | ViewUpdate::Warning { .. }
-            | ViewUpdate::TakenBack { .. }
-            | ViewUpdate::Told { .. }
+            | ViewUpdate::Retracted { .. }
+            | ViewUpdate::UserMessage { .. }
             | ViewUpdate::Call { .. }
             | ViewUpdate::TurnFailed { .. } => lines.line(view, &news, at.unwrap_or_default()),
         }
@@ -154,7 +155,7 @@ impl Children {
 }
 
 /// Sends the events of the run `id` until it has ended. A detached run is not followed.
-async fn tell(
+async fn send_events(
     client: &Client,
     id: &str,
     sender: &mpsc::Sender<ChildMessage>,

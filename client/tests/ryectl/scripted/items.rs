@@ -13,7 +13,7 @@ impl Items for Answers {
         request: Request<v1::ExecuteRequest>,
     ) -> Result<Response<v1::ExecuteResponse>, Status> {
         self.0
-            .see(format!("execute {}", request.into_inner().params_json));
+            .record_request(format!("execute {}", request.into_inner().params_json));
         Ok(Response::new(v1::ExecuteResponse {
             envelope_json: self.0.envelope.clone(),
             run_id: RUN.to_owned(),
@@ -26,7 +26,7 @@ impl Items for Answers {
     ) -> Result<Response<v1::FetchResponse>, Status> {
         let request = request.into_inner();
         self.0
-            .see(format!("fetch {}{:?}", request.item_id, request.query));
+            .record_request(format!("fetch {}{:?}", request.item_id, request.query));
         Ok(Response::new(v1::FetchResponse {
             result_json: r#"{"results":[],"total":0}"#.to_owned(),
         }))
@@ -51,7 +51,7 @@ impl Items for Answers {
         request: Request<v1::LockRequest>,
     ) -> Result<Response<v1::LockResponse>, Status> {
         let item = request.into_inner().item.unwrap_or_default();
-        self.0.see(format!("lock {}", item.id));
+        self.0.record_request(format!("lock {}", item.id));
         Ok(Response::new(v1::LockResponse {
             tool_id: item.id,
             version: "1.0.0".to_owned(),
@@ -66,7 +66,8 @@ impl Items for Answers {
     ) -> Result<Response<v1::ListItemsResponse>, Status> {
         let request = request.into_inner();
         let (kind, pattern) = (request.r#type, &request.pattern);
-        self.0.see(format!("list items {kind} {pattern}"));
+        self.0
+            .record_request(format!("list items {kind} {pattern}"));
         let page = |id: &str, next: &str| v1::ListItemsResponse {
             items: vec![item(request.r#type, id)],
             next_page_token: next.to_owned(),
@@ -84,7 +85,7 @@ impl Items for Answers {
     ) -> Result<Response<v1::DescribeResponse>, Status> {
         let named = request.into_inner().item.unwrap_or_default();
         self.0
-            .see(format!("describe {} {}", named.r#type, named.id));
+            .record_request(format!("describe {} {}", named.r#type, named.id));
         let schema = r#"{"type":"object","required":["who"],"properties":{"who":{"type":"string","description":"Whom."},
             "times":{"type":"integer","default":3}}}"#;
         Ok(Response::new(v1::DescribeResponse {
@@ -108,7 +109,7 @@ impl Items for Answers {
         request: Request<v1::PreviewRequest>,
     ) -> Result<Response<v1::PreviewResponse>, Status> {
         self.0
-            .see(format!("preview {:?}", request.into_inner().text_inputs));
+            .record_request(format!("preview {:?}", request.into_inner().text_inputs));
         Ok(Response::new(self.0.preview.clone()))
     }
 

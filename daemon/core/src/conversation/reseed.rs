@@ -22,7 +22,7 @@ pub enum Reseed {
 }
 
 /// First line of the restated turns when they are sent as text.
-const TOLD: &str = "This is what you have said and done so far. Continue from there.";
+const RESTATED_PREFACE: &str = "This is what you have said and done so far. Continue from there.";
 
 impl Conversation {
     /// Returns the first entry of the same conversation without reasoning, in the form `how`.
@@ -34,7 +34,7 @@ impl Conversation {
         match how {
             Reseed::Pairs => messages.extend(said.into_iter().filter_map(neutral)),
             Reseed::Text if said.is_empty() => {}
-            Reseed::Text => messages.push(Message::text(Source::Summary, told(&said))),
+            Reseed::Text => messages.push(Message::text(Source::Summary, restate(&said))),
         }
         Entry::root(self.root, messages)
     }
@@ -64,8 +64,8 @@ fn neutral(message: Message) -> Option<Message> {
 }
 
 /// Renders the messages as one text. The text of a message is escaped, so it cannot imitate the enclosing tags.
-fn told(messages: &[Message]) -> String {
-    let mut text = TOLD.to_owned();
+fn restate(messages: &[Message]) -> String {
+    let mut text = RESTATED_PREFACE.to_owned();
     for message in messages {
         let speaker = match message {
             Message::User { .. } => "user",

@@ -67,7 +67,7 @@ pub fn walk(
         let below = entries.last().map(|(_, entry)| entry.turn);
         let entry = read(&name, &mut load)
             .and_then(|entry| {
-                place(&entry, below, entries.len())?;
+                check_position(&entry, below, entries.len())?;
                 Ok(entry)
             })
             .map_err(|fault| Damage { entry: name, fault })?;
@@ -92,7 +92,7 @@ fn read(
 }
 
 /// Checks that an entry may precede an entry of turn `after`, when the walk has read `behind` entries already.
-fn place(entry: &Entry, after: Option<u32>, behind: usize) -> Result<(), EntryFault> {
+fn check_position(entry: &Entry, after: Option<u32>, behind: usize) -> Result<(), EntryFault> {
     let is_first = entry.prev.is_none();
     if is_first != entry.root.is_some() {
         return Err(EntryFault::Misplaced(

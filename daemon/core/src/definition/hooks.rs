@@ -18,7 +18,7 @@ impl Hook {
     /// Reads a hook from a file of policies; `fallback_id` is its id if it names none. The error lists all its
     /// problems.
     pub fn from_value(value: &Value, fallback_id: &str) -> Result<Self, String> {
-        let document = Document::without_places(value.clone());
+        let document = Document::without_positions(value.clone());
         let mut reader = Reader::new(&document, Context::default());
         let hook = reader.hook(&reader.root(), fallback_id);
         let hook = reader.end(hook).map_err(|findings| {

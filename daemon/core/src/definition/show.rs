@@ -21,7 +21,7 @@ use super::hook::{Hook, HookAction};
 use super::work::{Edge, Next, Node, Pause, Work};
 use crate::expr::text_of;
 use crate::id::ItemId;
-use crate::sight;
+use crate::printable;
 
 /// Length of the longest condition that is shown whole, in characters.
 const MAX_LABEL: usize = 80;
@@ -253,7 +253,7 @@ const fn says_what(work: &Work) -> bool {
 }
 
 /// `✓ 1.2s ×3 (cached)`.
-fn mark(state: NodeState) -> String {
+fn status_label(state: NodeState) -> String {
     let mut words = vec![state.status.icon().to_owned()];
     let tenths = state.elapsed_ms.saturating_add(50) / 100;
     if tenths > 0 {
@@ -297,5 +297,5 @@ fn shorten(text: &str) -> String {
 
 /// Prepares text for a terminal or a file of lines.
 fn plain(text: &str) -> String {
-    sight::in_line(text, HIDDEN)
+    printable::in_line(text, HIDDEN)
 }

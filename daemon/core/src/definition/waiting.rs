@@ -92,11 +92,11 @@ impl<'d> Reader<'d> {
     pub(super) fn pause(&mut self, node: &At<'d>) -> Option<Pause> {
         match (node.given("for"), node.given("until")) {
             (Some(at), None) => {
-                self.told(&at, duration);
+                self.check_literal(&at, duration);
                 Some(Pause::For(at.value.clone()))
             }
             (None, Some(at)) => {
-                self.told(&at, time);
+                self.check_literal(&at, time);
                 Some(Pause::Until(at.value.clone()))
             }
             (Some(_), Some(until)) => {
@@ -113,7 +113,7 @@ impl<'d> Reader<'d> {
     }
 
     /// Checks a template, and its value if it is a literal.
-    fn told<T>(&mut self, at: &At<'d>, read: impl Fn(&Value) -> Result<T, String>) {
+    fn check_literal<T>(&mut self, at: &At<'d>, read: impl Fn(&Value) -> Result<T, String>) {
         self.template(at);
         if self.is_literal(at.value)
             && let Err(problem) = read(at.value)

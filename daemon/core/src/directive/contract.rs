@@ -113,7 +113,7 @@ impl Returns {
             ReturnStatus::Error => &self.blocked,
         };
         let given = Value::Object(arguments.clone());
-        if bounds::within(&given, bounds::MOST_DEPTH, MOST_BYTES).is_err() {
+        if bounds::size_within(&given, bounds::MOST_DEPTH, MOST_BYTES).is_err() {
             return Err(format!(
                 "the outputs are larger than {} MiB or nested more than {} levels deep; write large data to files and return their paths",
                 MOST_BYTES >> 20,

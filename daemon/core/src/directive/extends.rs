@@ -51,14 +51,14 @@ impl Kinded for LineageError {
     }
 }
 
-/// A directive and its ancestors, as they are found. Verify the item that [`wanted`](Self::wanted) returns,
+/// A directive and its ancestors, as they are found. Verify the item that [`wanted`](Self::missing) returns,
 /// [`add`](Self::add) it, and repeat until none is missing. `S` orders the spaces; a parent is in the space of its
 /// child or in a smaller one.
 #[derive(Debug, Clone)]
 pub struct Lineage<S> {
     /// The leaf first.
     members: Vec<(ItemRef, S, Directive)>,
-    wanted: Option<ItemRef>,
+    missing: Option<ItemRef>,
 }
 
 impl<S: Copy + Ord> Lineage<S> {
@@ -66,20 +66,20 @@ impl<S: Copy + Ord> Lineage<S> {
     pub fn new(item: ItemRef, space: S, leaf: Directive) -> Result<Self, LineageError> {
         let mut lineage = Self {
             members: Vec::new(),
-            wanted: None,
+            missing: None,
         };
         lineage.put(item, space, leaf)?;
         Ok(lineage)
     }
 
     /// Returns the directive that is missing; `None` if the lineage is complete.
-    pub const fn wanted(&self) -> Option<&ItemRef> {
-        self.wanted.as_ref()
+    pub const fn missing(&self) -> Option<&ItemRef> {
+        self.missing.as_ref()
     }
 
-    /// Adds the directive that was [`wanted`](Self::wanted).
+    /// Adds the directive that was [`wanted`](Self::missing).
     pub fn add(&mut self, space: S, parent: Directive) -> Result<(), LineageError> {
-        let Some(item) = self.wanted.take() else {
+        let Some(item) = self.missing.take() else {
             return Ok(());
         };
         self.put(item, space, parent)
@@ -99,7 +99,7 @@ impl<S: Copy + Ord> Lineage<S> {
         if let Some(wanted) = &wanted {
             self.admit(wanted)?;
         }
-        self.wanted = wanted;
+        self.missing = wanted;
         Ok(())
     }
 

@@ -56,7 +56,7 @@ impl<'s, 't> Reader<'s, 't> {
         self.findings
     }
 
-    fn say(&mut self, severity: Severity, code: &'static str, at: Position, message: String) {
+    fn report(&mut self, severity: Severity, code: &'static str, at: Position, message: String) {
         let room = match severity {
             Severity::Warning => MOST_FINDINGS,
             // Warnings never keep an error from being reported.
@@ -74,18 +74,18 @@ impl<'s, 't> Reader<'s, 't> {
     /// Reports an error at a byte of the XML.
     pub(super) fn error(&mut self, code: &'static str, at: usize, message: impl Into<String>) {
         let at = self.source.position(at);
-        self.say(Severity::Error, code, at, message.into());
+        self.report(Severity::Error, code, at, message.into());
     }
 
     /// Reports a warning at a byte of the XML.
     pub(super) fn warn(&mut self, code: &'static str, at: usize, message: impl Into<String>) {
         let at = self.source.position(at);
-        self.say(Severity::Warning, code, at, message.into());
+        self.report(Severity::Warning, code, at, message.into());
     }
 
     /// Reports a warning at a position of the file.
     pub(super) fn warn_at(&mut self, code: &'static str, at: Position, message: impl Into<String>) {
-        self.say(Severity::Warning, code, at, message.into());
+        self.report(Severity::Warning, code, at, message.into());
     }
 
     pub(super) fn not_supported(&mut self, at: usize, what: &str) {

@@ -69,8 +69,8 @@ impl<'t> Source<'t> {
         Document::parse_with_options(&self.blanked, options).map_err(|error| {
             let at = error.pos();
             let position = Position {
-                line: start.line + place(at.row) - 1,
-                column: place(at.col),
+                line: start.line + one_based(at.row) - 1,
+                column: one_based(at.col),
             };
             // The library's texts name a line of the block.
             let problem = error.to_string().replace(&format!(" at {at}"), "");
@@ -126,7 +126,7 @@ pub(super) fn finding(code: &'static str, at: Position, message: String) -> Find
 }
 
 /// Converts a line or column of the XML reader.
-fn place(counted: u32) -> usize {
+fn one_based(counted: u32) -> usize {
     usize::try_from(counted).unwrap_or(1).max(1)
 }
 

@@ -306,7 +306,7 @@ struct Reader<'p> {
 }
 
 impl Reader<'_> {
-    fn say(&mut self, severity: Severity, key: Option<&str>, message: impl Into<String>) {
+    fn report(&mut self, severity: Severity, key: Option<&str>, message: impl Into<String>) {
         let mut at = self.at.clone();
         if let Some(key) = key {
             push_segment(&mut at, key);
@@ -319,11 +319,11 @@ impl Reader<'_> {
     }
 
     fn error(&mut self, key: Option<&str>, message: impl Into<String>) {
-        self.say(Severity::Error, key, message);
+        self.report(Severity::Error, key, message);
     }
 
     fn warn(&mut self, key: Option<&str>, message: impl Into<String>) {
-        self.say(Severity::Warning, key, message);
+        self.report(Severity::Warning, key, message);
     }
 
     /// Reads `value`; returns `None` after an error.
@@ -582,7 +582,7 @@ impl Reader<'_> {
                 );
             }
             Err(Unusable::TooComplex(why)) => self.error(Some("value"), why),
-            Err(Unusable::Said) => {}
+            Err(Unusable::Reported) => {}
         }
         None
     }

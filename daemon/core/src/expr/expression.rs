@@ -132,7 +132,7 @@ impl<'t> Expression<'t> {
         let is_missing = found.is_none();
         let mut value = found.unwrap_or(Cow::Owned(Value::Null));
         for (pipe, operand) in &self.pipes {
-            if value.is_null() != pipe.stands_in() {
+            if value.is_null() != pipe.replaces_null() {
                 // Null passes through all pipes except `default`, which everything else passes through.
                 continue;
             }
@@ -165,7 +165,7 @@ impl<'t> Expression<'t> {
 
     /// Returns true if the author names a substitute for null, even if that is null.
     fn may_be_null(&self) -> bool {
-        let stands_in = self.pipes.iter().filter(|(pipe, _)| pipe.stands_in());
+        let stands_in = self.pipes.iter().filter(|(pipe, _)| pipe.replaces_null());
         let arguments = stands_in.filter_map(|(_, operand)| operand.as_ref());
         let mut operands = self.alternatives.iter().chain(arguments);
         operands.any(|operand| operand.path().is_none())
@@ -280,14 +280,14 @@ fn cut(text: &str) -> Result<(Vec<&str>, Vec<&str>), String> {
 fn piped(text: &str) -> Result<(Pipe, Option<Operand>), String> {
     let Some((name, rest)) = text.split_once('(') else {
         let pipe = Pipe::parse(text)?;
-        return match pipe.wants() {
+        return match pipe.argument_kind() {
             None => Ok((pipe, None)),
             Some(what) => Err(format!("pipe `{text}` takes {what}: write `{text}(…)`")),
         };
     };
     let pipe = Pipe::parse(name.trim())?;
     let name = pipe.name();
-    if pipe.wants().is_none() {
+    if pipe.argument_kind().is_none() {
         return Err(format!("pipe `{name}` takes no argument"));
     }
     let argument = rest.strip_suffix(')').ok_or_else(|| {

@@ -64,7 +64,7 @@ impl Filling<'_> {
         let value = template
             .render(self.scope, self.notes, self.left)?
             .ok_or_else(|| excess(Excess::Bytes))?;
-        self.left -= bounds::within(&value, depth, self.left).map_err(excess)?;
+        self.left -= bounds::size_within(&value, depth, self.left).map_err(excess)?;
         Ok(value)
     }
 }

@@ -88,7 +88,7 @@ impl Pipe {
     }
 
     /// Returns the kind of argument that the pipe takes, with its article.
-    pub(super) const fn wants(self) -> Option<&'static str> {
+    pub(super) const fn argument_kind(self) -> Option<&'static str> {
         match self {
             Self::Split | Self::Join => Some("a text"),
             Self::Add => Some("a number"),
@@ -133,12 +133,12 @@ impl Pipe {
         if takes {
             return Ok(());
         }
-        let wants = self.wants().unwrap_or_default();
+        let wants = self.argument_kind().unwrap_or_default();
         Err(format!("takes {wants}, not {}", kind_of(argument)))
     }
 
     /// Returns true for the pipe that applies to null only and lets all else pass.
-    pub(super) const fn stands_in(self) -> bool {
+    pub(super) const fn replaces_null(self) -> bool {
         matches!(self, Self::Default)
     }
 

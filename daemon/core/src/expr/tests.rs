@@ -764,7 +764,7 @@ fn the_reference_lists_the_keys_of_conditions_and_all_pipes() {
     pipes.assert_lists(pipe::Pipe::ALL.map(pipe::Pipe::name));
     for pipe in pipe::Pipe::ALL {
         let shown = pipes.cell(pipe.name(), "takes").contains('(');
-        assert_eq!(shown, pipe.wants().is_some(), "{}", pipe.name());
+        assert_eq!(shown, pipe.argument_kind().is_some(), "{}", pipe.name());
     }
     let most = expression::MOST_PIPES;
     table("limits").assert_cell("pipes of an expression", "is", most);

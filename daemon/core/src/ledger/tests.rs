@@ -172,8 +172,8 @@ fn second_share_is_granted_when_first_is_free() {
     assert_eq!(
         refused,
         Shortfall {
-            asked: usd("0.6"),
-            lacking: LimitId::Account(id("root")),
+            requested: usd("0.6"),
+            at: LimitId::Account(id("root")),
             limit: usd("1"),
             used: usd("0.6"),
             wait: false,
@@ -242,7 +242,7 @@ fn settlement_above_hold_is_recorded_and_blocks_later_holds() {
     assert_eq!(book.account("root").remaining(), Some(Usd::ZERO));
     assert!(!shortfall(book.hold("root", "0.000000001")).wait);
     assert_eq!(
-        shortfall(book.hold("share", "0.1")).lacking,
+        shortfall(book.hold("share", "0.1")).at,
         LimitId::Account(id("share"))
     );
     // A call that costs nothing needs no money.
@@ -258,7 +258,7 @@ fn raise_is_upwards_and_needs_room_above() {
     assert_eq!(misuse(book.raise("share", "0.5")), Misuse::NotARaise);
     book.raise("share", "1").unwrap();
     assert_eq!(
-        shortfall(book.raise("share", "1.2")).lacking,
+        shortfall(book.raise("share", "1.2")).at,
         LimitId::Account(id("root"))
     );
     // Both together, the root first.
@@ -377,7 +377,7 @@ fn continued_chain_keeps_its_spending() {
         limit: limit.map(usd),
     };
     let refused = shortfall(book.perform("chain", &reopen(Some("1.1"))));
-    assert_eq!((refused.asked, refused.used), (usd("0.8"), usd("0.3")));
+    assert_eq!((refused.requested, refused.used), (usd("0.8"), usd("0.3")));
     book.perform("chain", &reopen(Some("0.9"))).unwrap();
     book.stands("root", ["0", "0", "0.9", "0", "0.9", "0.1"]);
     assert_eq!(misuse(book.perform("chain", &reopen(None))), Misuse::Exists);
@@ -416,7 +416,7 @@ fn meter_limits_all_trees_and_settles_where_held() {
     book.open("b", None, Some("5")).unwrap();
     book.hold_in("a", "0.7", &cap(&today)).unwrap();
     let refused = shortfall(book.hold_in("b", "0.5", &cap(&today)));
-    assert_eq!(refused.lacking, LimitId::Meter(today.clone()));
+    assert_eq!(refused.at, LimitId::Meter(today.clone()));
     assert!(refused.wait);
     // The clock passes midnight.
     book.hold_in("b", "0.5", &cap(&tomorrow)).unwrap();

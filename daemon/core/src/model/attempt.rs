@@ -102,7 +102,7 @@ impl Attempt {
     }
 
     /// Returns its idempotency key and start time, which identify it outside the run.
-    pub(super) fn mark(&self) -> (Name, Timestamp) {
+    pub(super) fn identity(&self) -> (Name, Timestamp) {
         (Name::clone(&self.key), self.since)
     }
 

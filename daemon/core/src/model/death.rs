@@ -16,7 +16,7 @@ use crate::clock::Timestamp;
 /// Number of deaths by the daemon's own fault, the present one included, at which a run is taken as their cause.
 pub const MOST_FAULTS: usize = 3;
 /// Time in which these deaths count.
-pub const FAULTS_WITHIN: Duration = Duration::from_mins(10);
+pub const FAULT_WINDOW: Duration = Duration::from_mins(10);
 /// Number of deaths without progress (a finished step or item) at which a run is taken as their cause. Kills from
 /// outside do not count.
 pub const MOST_SUSPICIONS: u32 = 3;
@@ -73,5 +73,5 @@ impl Run {
 }
 
 fn is_recent(fault: Timestamp, now: Timestamp) -> bool {
-    u128::from(now.ms_since(fault)) < FAULTS_WITHIN.as_millis()
+    u128::from(now.ms_since(fault)) < FAULT_WINDOW.as_millis()
 }

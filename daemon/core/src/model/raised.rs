@@ -58,7 +58,7 @@ impl Run {
                     None => continue,
                 }
             };
-            let standing = self.stands_at(limit);
+            let standing = self.blocking_limit(limit);
             let least = standing.map_or(used, |max| used.max(max));
             match given.or(standing) {
                 Some(max) if max <= least => {
@@ -90,7 +90,7 @@ impl Run {
 
     /// Returns the limit in force if it prevents the next turn of a thread that is suspended or has ended. For a graph
     /// run its hooks decide that.
-    fn stands_at(&self, limit: Raisable) -> Option<u64> {
+    fn blocking_limit(&self, limit: Raisable) -> Option<u64> {
         let thread = self.thread()?;
         let max = thread.limits.get(limit)?;
         let is_why = match &self.life {

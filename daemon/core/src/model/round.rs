@@ -40,7 +40,7 @@ impl Round {
     }
 
     /// True if the answer of this round is the cause of the suspension `why`.
-    pub(super) fn asked(&self, why: &Suspension) -> bool {
+    pub(super) fn requests_suspension(&self, why: &Suspension) -> bool {
         let wanted = self.answer.as_ref();
         let wanted = wanted.and_then(|(answer, _)| answer.suspends(&self.event));
         self.is_over() && wanted == Some(why.reason)

@@ -182,7 +182,7 @@ impl Run {
     }
 
     /// Returns its questions that a person may answer: none, if its walk is over.
-    pub fn asks(&self) -> impl Iterator<Item = &Approval> {
+    pub fn open_approvals(&self) -> impl Iterator<Item = &Approval> {
         let at = self.graph().map(|state| &state.at);
         let is_over = self.status().is_terminal() || matches!(at, Some(graph::At::Ending { .. }));
         let open = (!is_over).then(|| self.approvals.open());
@@ -192,7 +192,7 @@ impl Run {
     /// Returns the current node of a live run; the item of a tool run whose call is in flight.
     pub fn current_node(&self) -> Option<&str> {
         match &self.life {
-            Life::Running | Life::Suspended(_) => self.place(),
+            Life::Running | Life::Suspended(_) => self.location(),
             Life::Created | Life::Ended(_) => None,
         }
     }
@@ -206,7 +206,7 @@ impl Run {
                 matches!(at, Some(graph::At::Ending { .. }))
             }
         };
-        self.place_before_the_end().filter(|_| is_over)
+        self.last_location().filter(|_| is_over)
     }
 
     /// Returns the node to name for a graph run: the current one, or the one at which it ended without success. A
@@ -230,12 +230,12 @@ impl Run {
         }
     }
 
-    fn place(&self) -> Option<&str> {
-        self.work.state().place(&self.spec)
+    fn location(&self) -> Option<&str> {
+        self.work.state().location(&self.spec)
     }
 
-    fn place_before_the_end(&self) -> Option<&str> {
-        self.work.state().place_before_the_end(&self.spec)
+    fn last_location(&self) -> Option<&str> {
+        self.work.state().last_location(&self.spec)
     }
 
     pub fn step(&self) -> Option<u32> {
@@ -421,12 +421,12 @@ impl Run {
     fn take(&mut self, at: Timestamp, event: &Event) -> bool {
         let allowed = match (event.facets().allowed, &self.life) {
             (_, Life::Ended(_)) => false,
-            (While::Wanted, Life::Running) => self.cancel.is_none(),
+            (While::NotCancelled, Life::Running) => self.cancel.is_none(),
             (While::Live, _)
             | (While::Running, Life::Running)
             | (While::Suspended, Life::Suspended(_))
             | (While::Active, Life::Created | Life::Running) => true,
-            (While::Running | While::Wanted | While::Suspended | While::Active, _) => false,
+            (While::Running | While::NotCancelled | While::Suspended | While::Active, _) => false,
         };
         let ends = event.facets().ends;
         let rests = ends || matches!(event, Event::Run(RunEvent::RunSuspended(_)));

@@ -46,11 +46,11 @@ pub(super) trait WorkState {
     }
 
     /// Returns the name of the current position, if it has one.
-    fn place<'a>(&'a self, spec: &'a Spec) -> Option<&'a str>;
+    fn location<'a>(&'a self, spec: &'a Spec) -> Option<&'a str>;
 
     /// Returns the name of the position before the end, for work that has ended.
-    fn place_before_the_end<'a>(&'a self, spec: &'a Spec) -> Option<&'a str> {
-        self.place(spec)
+    fn last_location<'a>(&'a self, spec: &'a Spec) -> Option<&'a str> {
+        self.location(spec)
     }
 
     /// Returns the step that is in flight or failed.

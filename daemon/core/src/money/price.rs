@@ -27,15 +27,15 @@ impl Price {
 
     /// Parses a decimal price.
     pub fn parse(text: &str) -> Result<Self, InvalidUsd> {
-        Self::within(Usd::parse(text)?, || text.to_owned())
+        Self::bounded(Usd::parse(text)?, || text.to_owned())
     }
 
     /// Reads a price from a number or a text of a YAML file.
     pub fn from_json(value: &Value) -> Result<Self, InvalidUsd> {
-        Self::within(Usd::from_json(value)?, || value.to_string())
+        Self::bounded(Usd::from_json(value)?, || value.to_string())
     }
 
-    fn within(of_a_million: Usd, said: impl FnOnce() -> String) -> Result<Self, InvalidUsd> {
+    fn bounded(of_a_million: Usd, said: impl FnOnce() -> String) -> Result<Self, InvalidUsd> {
         if of_a_million.nanos() > MOST_DOLLARS * super::NANOS {
             return Err(InvalidUsd::TooDear(said()));
         }

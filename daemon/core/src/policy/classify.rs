@@ -76,7 +76,7 @@ const DEFAULT_BACKOFF: Backoff = Backoff::Exponential {
 };
 
 /// The longest pause that a result may request: a run must not sleep for a year at the request of a server.
-const LONGEST_ASKED: Duration = Duration::from_hours(1);
+const LONGEST_REQUESTED_PAUSE: Duration = Duration::from_hours(1);
 
 /// The parts of a failure that a pattern may read.
 const READ: [&str; 5] = [
@@ -187,7 +187,7 @@ impl Class {
             .pause
             .header
             .as_ref()
-            .and_then(|header| asked(header, result));
+            .and_then(|header| requested_pause(header, result));
         Classification {
             category: self.category.clone(),
             code: code.to_owned(),
@@ -333,7 +333,7 @@ fn by_word(
     let said = stated(result, "retryable").and_then(truth);
     let retryable = said.or_else(|| word.map(|word| RETRYABLE.contains(&word)))?;
     let by_default = if retryable { "transient" } else { "permanent" };
-    let backoff = match (retryable, asked("retry-after", result)) {
+    let backoff = match (retryable, requested_pause("retry-after", result)) {
         (false, _) => Backoff::None,
         (true, Some(pause)) => Backoff::Fixed(pause),
         (true, None) => DEFAULT_BACKOFF,
@@ -389,7 +389,7 @@ fn message(failure: &Failure, result: &Value) -> Value {
 }
 
 /// Returns the pause that the result requests in seconds: `retry_after`, or that header of its `headers`.
-fn asked(header: &str, result: &Value) -> Option<Duration> {
+fn requested_pause(header: &str, result: &Value) -> Option<Duration> {
     let in_headers = || {
         let headers = result.get("headers")?.as_object()?;
         let named = headers
@@ -403,5 +403,5 @@ fn asked(header: &str, result: &Value) -> Option<Duration> {
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
     };
     let pause = Duration::try_from_secs_f64(seconds).ok()?;
-    Some(pause.min(LONGEST_ASKED))
+    Some(pause.min(LONGEST_REQUESTED_PAUSE))
 }

@@ -81,7 +81,7 @@ pub struct RiskVerdict {
     /// Permissions that prevent its start.
     pub refused: Vec<String>,
     /// Permissions that cause a warning.
-    pub told: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 impl Risks {
@@ -122,7 +122,7 @@ impl Risks {
 
     /// Returns the verdict for the start of a thread with these permissions, whose author accepts the risks
     /// `acknowledged`. An acknowledged class includes those below it.
-    pub fn gate(&self, permissions: &[String], acknowledged: &[Acknowledged]) -> RiskVerdict {
+    pub fn judge(&self, permissions: &[String], acknowledged: &[Acknowledged]) -> RiskVerdict {
         let known = acknowledged
             .iter()
             .filter_map(|known| Risk::parse(&known.risk));
@@ -133,7 +133,7 @@ impl Risks {
             match risk.policy() {
                 _ if risk <= known => {}
                 RiskPolicy::Allow => {}
-                RiskPolicy::AcknowledgeRequired => gate.told.push(permission.clone()),
+                RiskPolicy::AcknowledgeRequired => gate.warnings.push(permission.clone()),
                 RiskPolicy::Block => gate.refused.push(permission.clone()),
             }
         }
@@ -207,8 +207,8 @@ mod tests {
                 reason: String::new(),
             });
             let known: Vec<Acknowledged> = known.collect();
-            let gate = shipped().gate(&permissions, &known);
-            (gate.refused.len(), gate.told.len())
+            let gate = shipped().judge(&permissions, &known);
+            (gate.refused.len(), gate.warnings.len())
         };
         assert_eq!(gate(&[]), (1, 1));
         assert_eq!(gate(&["safe", "write"]), (1, 1));
@@ -317,13 +317,13 @@ mod tests {
             other in proptest::collection::vec(pattern(), 0..4),
         ) {
             let risks = Risks(table);
-            let both = risks.gate(&[one.clone(), other.clone()].concat(), &[]);
-            let (one, other) = (risks.gate(&one, &[]), risks.gate(&other, &[]));
+            let both = risks.judge(&[one.clone(), other.clone()].concat(), &[]);
+            let (one, other) = (risks.judge(&one, &[]), risks.judge(&other, &[]));
             prop_assert_eq!(&both.refused, &[one.refused, other.refused].concat());
-            prop_assert_eq!(&both.told, &[one.told, other.told].concat());
+            prop_assert_eq!(&both.warnings, &[one.warnings, other.warnings].concat());
             let policy = |permission: &String| risks.of(permission).policy();
             prop_assert!(both.refused.iter().all(|p| policy(p) == RiskPolicy::Block));
-            prop_assert!(both.told.iter().all(|p| policy(p) == RiskPolicy::AcknowledgeRequired));
+            prop_assert!(both.warnings.iter().all(|p| policy(p) == RiskPolicy::AcknowledgeRequired));
         }
 
         #[test]
@@ -334,14 +334,14 @@ mod tests {
             more in risk(),
         ) {
             let risks = Risks(table);
-            let before = risks.gate(&permissions, &known(&some));
+            let before = risks.judge(&permissions, &known(&some));
             let all = [some, vec![more]].concat();
-            let after = risks.gate(&permissions, &known(&all));
+            let after = risks.judge(&permissions, &known(&all));
             prop_assert!(after.refused.iter().all(|p| before.refused.contains(p)));
-            prop_assert!(after.told.iter().all(|p| before.told.contains(p)));
+            prop_assert!(after.warnings.iter().all(|p| before.warnings.contains(p)));
             // Several classes count as the highest of them.
             let highest = all.iter().max().copied().unwrap_or(more);
-            prop_assert_eq!(risks.gate(&permissions, &known(&[highest])), after);
+            prop_assert_eq!(risks.judge(&permissions, &known(&[highest])), after);
         }
     }
 }

@@ -55,7 +55,7 @@ impl Agent {
     /// Reads the merged configuration: with warnings, or all errors and warnings. It stands in several files, so that nothing in
     /// it has a place.
     pub fn from_config(value: &Value) -> Result<(Self, Vec<Finding>), Vec<Finding>> {
-        let document = Document::without_places(value.clone());
+        let document = Document::without_positions(value.clone());
         let mut reader = Reader::new(&document, ());
         let agent = read(&mut reader);
         reader.end(agent)

@@ -52,7 +52,7 @@ impl Wire {
 /// Decoder of one answer. The API's decoder interprets events; this one ensures that the answer ends once.
 #[derive(Debug)]
 pub struct Decoder {
-    reading: ApiDecoder,
+    decoder: ApiDecoder,
     is_over: bool,
 }
 
@@ -74,7 +74,7 @@ impl Decoder {
             }
         };
         Self {
-            reading,
+            decoder: reading,
             is_over: false,
         }
     }
@@ -85,7 +85,7 @@ impl Decoder {
         if self.is_over {
             return;
         }
-        let read = match &mut self.reading {
+        let read = match &mut self.decoder {
             ApiDecoder::Anthropic(decoder) => decoder.event(data, secrets, signals),
             ApiDecoder::OpenaiChat(decoder) => decoder.event(data, secrets, signals),
         };
@@ -99,7 +99,7 @@ impl Decoder {
         if self.is_over {
             return;
         }
-        let end = match &mut self.reading {
+        let end = match &mut self.decoder {
             ApiDecoder::Anthropic(decoder) => decoder.finish(signals),
             ApiDecoder::OpenaiChat(decoder) => decoder.finish(signals),
         };

@@ -256,7 +256,7 @@ impl<'a> ModelChoice<'a> {
                 lacks.push(format!("`{entry}` is not with the provider asked for"));
                 continue;
             }
-            match self.lacking(provider) {
+            match self.missing(provider) {
                 None => return Ok((provider, model)),
                 Some(lacking) => lacks.push(format!("`{entry}`: {lacking}")),
             }
@@ -306,7 +306,7 @@ impl<'a> ModelChoice<'a> {
         provider: &'a Provider,
         model: Model,
     ) -> Result<(&'a Provider, Model), Unresolved> {
-        match self.lacking(provider) {
+        match self.missing(provider) {
             None => Ok((provider, model)),
             Some(lacks) => Err(Unresolved::Unusable {
                 model: format!("{}/{}", provider.name, model.id),
@@ -316,13 +316,13 @@ impl<'a> ModelChoice<'a> {
     }
 
     /// Returns the missing secret of a provider, with the way to set it.
-    fn lacking(&self, provider: &Provider) -> Option<String> {
+    fn missing(&self, provider: &Provider) -> Option<String> {
         let endpoint = &provider.endpoint;
         let needs = || {
             format!(
                 "the provider `{}` needs {}",
                 provider.name,
-                endpoint.lacking()
+                endpoint.missing_secrets()
             )
         };
         (!endpoint.is_usable(self.has_secret)).then(needs)
@@ -350,7 +350,7 @@ impl<'a> ModelChoice<'a> {
             id: model.id,
             window: model.window,
             max_input: model.max_input,
-            max_output: within(max_output, thinking.as_ref(), model.max_output),
+            max_output: with_room_for_answer(max_output, thinking.as_ref(), model.max_output),
             token_size: model.token_size,
             tools: model.tools,
             one_call: wish.one_call,
@@ -424,7 +424,7 @@ fn thinking(
 }
 
 /// Returns `max_output`, raised if it leaves no room for an answer after the reasoning.
-fn within(max_output: u32, thinking: Option<&Thinking>, most: u32) -> u32 {
+fn with_room_for_answer(max_output: u32, thinking: Option<&Thinking>, most: u32) -> u32 {
     match thinking {
         Some(Thinking::Budget(tokens)) => max_output
             .max(tokens.saturating_add(LEAST_OUTPUT))

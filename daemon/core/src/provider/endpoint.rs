@@ -91,7 +91,7 @@ impl Endpoint {
     }
 
     /// Returns the missing secrets, with the way to set one.
-    pub fn lacking(&self) -> String {
+    pub fn missing_secrets(&self) -> String {
         let secrets: Vec<&str> = self.secrets().collect();
         let how = match self.owner {
             Owner::User => {

@@ -44,7 +44,7 @@ pub enum Failed {
 
 impl Failed {
     /// Returns the error that the provider reported, if any.
-    const fn told(&self) -> Option<&ApiError> {
+    const fn reported(&self) -> Option<&ApiError> {
         match self {
             Self::Answered(error)
             | Self::Stream {
@@ -79,7 +79,7 @@ pub struct Verdict {
     pub class: Class,
     pub charge: Charge,
     /// Pause requested by the provider.
-    pub asked: Option<Duration>,
+    pub requested_pause: Option<Duration>,
     /// Pause after the first failure; it doubles with each further one.
     pub base: Duration,
     /// Longest pause.
@@ -102,7 +102,7 @@ impl Verdict {
     /// Returns the pause for all calls with the same secret, if the failure shows that other calls would fail as well.
     pub fn pause_for_all(&self) -> Option<Duration> {
         let own = (self.class == Class::RateLimited).then_some(self.base);
-        self.asked.or(own).filter(|_| self.is_retryable())
+        self.requested_pause.or(own).filter(|_| self.is_retryable())
     }
 
     /// Returns the pause before the next try, after `failed_before` earlier failures: the larger of the requested pause
@@ -111,7 +111,7 @@ impl Verdict {
         let factor = 1_u32.checked_shl(failed_before).unwrap_or(u32::MAX);
         let own = self.base.saturating_mul(factor).min(self.most);
         let extra = own / 2 * u32::from(jitter.min(1000)) / 1000;
-        self.asked.unwrap_or_default().max(own + extra)
+        self.requested_pause.unwrap_or_default().max(own + extra)
     }
 }
 
@@ -141,7 +141,7 @@ pub fn classify<'h>(
             Some(_) | None => None,
         },
     };
-    let told = failed.told();
+    let told = failed.reported();
     let row = told.and_then(|error| rows.find(error, advice));
     let class = match failed {
         Failed::Connect | Failed::Unanswered => Class::Transient,
@@ -169,7 +169,7 @@ pub fn classify<'h>(
     Verdict {
         class,
         charge: charge(failed),
-        asked: retry_after(&header, now).or(by_body),
+        requested_pause: retry_after(&header, now).or(by_body),
         base,
         most,
     }

@@ -15,7 +15,7 @@ const MOST_TOKENS: i64 = 1_000_000_000;
 /// Deepest nesting of the parts of a text.
 const MOST_LEVELS: u8 = 8;
 /// Fields of a part that hold text, and true for those that hold reasoning.
-const SAYING: [(&str, bool); 4] = [
+const TEXT_KEYS: [(&str, bool); 4] = [
     ("text", false),
     ("content", false),
     ("thinking", true),
@@ -34,7 +34,7 @@ pub(super) fn parsed(data: &str) -> Result<(Value, bool), Fault> {
 }
 
 /// Returns true unless the value is empty, null or false.
-pub(super) fn says(value: &Value) -> bool {
+pub(super) fn has_content(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::String(text) => !text.is_empty(),
@@ -115,7 +115,7 @@ pub(super) struct ModelText {
 }
 
 /// Reads the output of the model, which is a text or a list of parts.
-pub(super) fn said(value: &Value, field: &str) -> Result<ModelText, Fault> {
+pub(super) fn model_text(value: &Value, field: &str) -> Result<ModelText, Fault> {
     let mut said = ModelText::default();
     add(value, false, field, MOST_LEVELS, &mut said)?;
     Ok(said)
@@ -136,14 +136,14 @@ fn add(
             .iter()
             .try_for_each(|part| add(part, is_thought, field, below, said)),
         Value::Object(part) => {
-            let found = SAYING
+            let found = TEXT_KEYS
                 .iter()
-                .find(|(key, _)| part.get(*key).is_some_and(says));
+                .find(|(key, _)| part.get(*key).is_some_and(has_content));
             match found {
                 Some((key, thought)) => {
                     add(&part[*key], is_thought || *thought, field, below, said)
                 }
-                None if SAYING.iter().any(|(key, _)| part.contains_key(*key)) => Ok(()),
+                None if TEXT_KEYS.iter().any(|(key, _)| part.contains_key(*key)) => Ok(()),
                 None => Err(malformed(format!("`{field}` has a part without text"))),
             }
         }

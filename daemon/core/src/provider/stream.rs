@@ -141,7 +141,7 @@ pub enum Fault {
     #[error(
         "the answer ended without `{0}`; if the provider never sends it, set `quirks: {{end: lenient}}` in its file"
     )]
-    Unmarked(&'static str),
+    NoEndEvent(&'static str),
     /// The stream violates its API.
     #[error("the answer is malformed: {0}")]
     Malformed(String),

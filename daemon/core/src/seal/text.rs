@@ -28,7 +28,7 @@ pub struct Seal {
 struct Comment {
     open: &'static str,
     close: &'static str,
-    place: SignaturePosition,
+    position: SignaturePosition,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,17 +40,17 @@ enum SignaturePosition {
 const HTML: Comment = Comment {
     open: "<!-- ",
     close: " -->",
-    place: SignaturePosition::FirstLine,
+    position: SignaturePosition::FirstLine,
 };
 const HASH: Comment = Comment {
     open: "# ",
     close: "",
-    place: SignaturePosition::AfterShebang,
+    position: SignaturePosition::AfterShebang,
 };
 const SLASHES: Comment = Comment {
     open: "// ",
     close: "",
-    place: SignaturePosition::FirstLine,
+    position: SignaturePosition::FirstLine,
 };
 
 impl Comment {
@@ -61,7 +61,7 @@ impl Comment {
             (ItemKind::Tool, "py" | "yaml" | "yml" | "json" | "sh" | "toml") => Ok(HASH),
             (ItemKind::Tool, "js" | "ts" | "mjs" | "cjs") => Ok(SLASHES),
             (ItemKind::Config, "yaml" | "yml" | "toml") => Ok(Self {
-                place: SignaturePosition::FirstLine,
+                position: SignaturePosition::FirstLine,
                 ..HASH
             }),
             (ItemKind::Tool | ItemKind::Directive | ItemKind::Knowledge | ItemKind::Config, _) => {
@@ -77,7 +77,7 @@ impl Comment {
     fn split_shebang(self, text: &str) -> (&str, &str) {
         match text.find('\n') {
             Some(end)
-                if self.place == SignaturePosition::AfterShebang && text.starts_with("#!/") =>
+                if self.position == SignaturePosition::AfterShebang && text.starts_with("#!/") =>
             {
                 text.split_at(end + 1)
             }

@@ -27,7 +27,7 @@ pub struct DocId(u32);
 
 impl DocId {
     /// Returns the index in a list of all documents. Numbers are small, and are reused after removal.
-    pub fn place(self) -> usize {
+    pub fn index(self) -> usize {
         to_usize(self.0)
     }
 }
@@ -64,7 +64,7 @@ impl Field {
         }
     }
 
-    const fn place(self) -> usize {
+    const fn index(self) -> usize {
         match self {
             Self::Name => 0,
             Self::Title => 1,
@@ -123,7 +123,7 @@ impl Index {
     pub fn add<'t>(&mut self, fields: impl IntoIterator<Item = (Field, &'t str)>) -> DocId {
         let mut by_field: [Vec<u32>; Field::COUNT] = Default::default();
         for (field, text) in fields {
-            let place = field.place();
+            let place = field.index();
             for word in words(text).take(MOST_WORDS) {
                 let number = self.number(&word);
                 by_field[place].push(number);
@@ -200,7 +200,7 @@ impl Index {
         let mut scores = vec![0.0; found.len()];
         for term in &asked {
             let counts = term.weight * self.rarity(term.count);
-            for (place, _) in sets::places_of_both(&found, &self.holders_of(&term.words)) {
+            for (place, _) in sets::common_positions(&found, &self.holders_of(&term.words)) {
                 scores[place] += counts * self.frequency(found[place], &term.words, &averages);
             }
         }
@@ -339,10 +339,10 @@ impl Index {
         };
         let mut frequency = 0.0;
         for field in Field::ALL {
-            let words = doc.field(field.place());
+            let words = doc.field(field.index());
             let times = times(asked, words);
             if times > 0 {
-                let length = to_f64(to_u64(words.len())) / averages[field.place()];
+                let length = to_f64(to_u64(words.len())) / averages[field.index()];
                 frequency += field.weight() * to_f64(to_u64(times)) / (1.0 - B + B * length);
             }
         }

@@ -27,7 +27,7 @@ pub(super) fn take(set: &mut Vec<u32>, number: u32) {
 
 /// Returns the intersection.
 pub(super) fn both(one: &[u32], other: &[u32]) -> Vec<u32> {
-    places_of_both(one, other)
+    common_positions(one, other)
         .filter_map(|(place, _)| one.get(place).copied())
         .collect()
 }
@@ -57,7 +57,7 @@ pub(super) fn without(one: &[u32], other: &[u32]) -> Vec<u32> {
 }
 
 /// Returns the positions of the common numbers in each of two sets.
-pub(super) fn places_of_both(one: &[u32], other: &[u32]) -> impl Iterator<Item = (usize, usize)> {
+pub(super) fn common_positions(one: &[u32], other: &[u32]) -> impl Iterator<Item = (usize, usize)> {
     let (mut here, mut there) = (0, 0);
     from_fn(move || {
         loop {

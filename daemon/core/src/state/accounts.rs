@@ -85,7 +85,7 @@ impl Accounts {
     /// Computes the changes of accounts by `draft`, for a request at the queue position `asker`. Fails if one is
     /// refused.
     pub(super) fn plan(&self, draft: &Draft, asker: Option<Arrival>) -> Result<Rows, Refused> {
-        let mut sheet = self.sheet(asker);
+        let mut sheet = self.transaction(asker);
         for (number, (change, fact)) in draft.facts().enumerate() {
             let own = &draft.runs[fact.run].record.spec.budget.account;
             perform(&mut sheet, own, change, fact).map_err(|denied| Refused {
@@ -126,8 +126,8 @@ impl Accounts {
     }
 
     /// Returns a sheet for the request at that queue position, or for one at the end of the queue.
-    pub(super) fn sheet(&self, asker: Option<Arrival>) -> Transaction<'_> {
-        Transaction::behind(&self.ledger, self.waiting.before(asker))
+    pub(super) fn transaction(&self, asker: Option<Arrival>) -> Transaction<'_> {
+        Transaction::queued_after(&self.ledger, self.waiting.contended_before(asker))
     }
 
     pub(super) const fn waiting(&mut self) -> &mut Waiting {

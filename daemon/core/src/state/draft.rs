@@ -59,7 +59,7 @@ impl Base {
             at,
             base: self.runs,
             runs: Vec::new(),
-            places: HashMap::new(),
+            indexes: HashMap::new(),
             keys: HashMap::new(),
         };
         let mut facts = Vec::with_capacity(changes.len());
@@ -87,14 +87,14 @@ struct Drafting {
     base: HashMap<RunId, Arc<Run>>,
     runs: Vec<Drafted>,
     /// Index in `runs` by id.
-    places: HashMap<RunId, usize>,
+    indexes: HashMap<RunId, usize>,
     /// Start keys of runs that the draft creates.
     keys: HashMap<String, RunId>,
 }
 
 impl Drafting {
     fn take(&mut self, number: usize, change: &Change) -> Result<Fact, RefusalReason> {
-        let place = match self.places.get(&change.run) {
+        let place = match self.indexes.get(&change.run) {
             Some(place) => *place,
             None => self.begin(number, change)?,
         };
@@ -146,7 +146,7 @@ impl Drafting {
             (None, None) => return Err(RefusalReason::NotLive),
         };
         let place = self.runs.len();
-        self.places.insert(change.run.clone(), place);
+        self.indexes.insert(change.run.clone(), place);
         self.runs.push(drafted);
         Ok(place)
     }
@@ -156,7 +156,7 @@ impl Drafting {
     /// Returns the limit of child runs of the parent, if this draft exceeds it. The change that announces a child run
     /// precedes the one that creates it, so the count includes it.
     fn used_up(&self, spec: &Spec) -> Option<u32> {
-        let place = self.places.get(spec.parent.as_ref()?)?;
+        let place = self.indexes.get(spec.parent.as_ref()?)?;
         let parent = &self.runs[*place].record;
         let most = parent.below.spawns?;
         (parent.spawn_count > most).then_some(most)

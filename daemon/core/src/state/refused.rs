@@ -56,9 +56,9 @@ pub enum RefusalReason {
 
 impl Refused {
     /// Returns the limit without enough money, if the request may be granted later.
-    pub const fn lacking(&self) -> Option<&LimitId> {
+    pub const fn awaited_limit(&self) -> Option<&LimitId> {
         if let RefusalReason::Budget(Denied::Short(Shortfall {
-            lacking,
+            at: lacking,
             wait: true,
             ..
         })) = &self.why

@@ -351,7 +351,7 @@ fn clean_shutdown_clears_suspicions() {
     let changes = vec![create("a"), start("a"), again, create("b")];
     let _applied = state.commit(1, changes).unwrap();
     assert_eq!(state.run(&id("a")).unwrap().suspicions, 1);
-    state.forgive();
+    state.clear_suspicions();
     assert_eq!(state.run(&id("a")).unwrap().suspicions, 0);
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// Returns the limits at which requests earlier than `asker` wait, or all requests if it is `None`.
-    pub(super) fn before(&self, asker: Option<Arrival>) -> BTreeSet<LimitId> {
+    pub(super) fn contended_before(&self, asker: Option<Arrival>) -> BTreeSet<LimitId> {
         let earlier = self
             .requests
             .iter()
@@ -47,7 +47,7 @@ impl Waiting {
     }
 
     /// Removes a request. Returns the requests that waited at the same limit.
-    pub(super) fn leave(&mut self, arrival: Arrival) -> Vec<Arrival> {
+    pub(super) fn remove(&mut self, arrival: Arrival) -> Vec<Arrival> {
         let Some(left) = self.requests.remove(&arrival) else {
             return Vec::new();
         };

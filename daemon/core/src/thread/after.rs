@@ -26,7 +26,7 @@ const MOST_UNFINISHED: usize = 4 << 20;
 enum Next {
     Turn,
     /// Another turn, which begins with this text.
-    Tell(Source, String),
+    Deliver(Source, String),
     End(Outcome),
 }
 
@@ -60,7 +60,7 @@ impl ThreadMachine {
         self.record(now, &mut events, finished);
         match next {
             Next::Turn => {}
-            Next::Tell(source, text) => {
+            Next::Deliver(source, text) => {
                 let told = CognitionIn {
                     turn: turn.number + 1,
                     source,
@@ -92,7 +92,7 @@ impl ThreadMachine {
             Some(Stop::Length)
                 if self.state().lengths < MOST_LENGTHS && self.may_be_longer(turn) =>
             {
-                Next::Tell(
+                Next::Deliver(
                     Source::Continuation,
                     "Continue where you stopped.".to_owned(),
                 )
@@ -100,7 +100,7 @@ impl ThreadMachine {
             Some(Stop::Window) => fail("context_exhausted", "the context of the model is full"),
             Some(Stop::BadCall) if self.state().nudges < MOST_NUDGES => {
                 let text = "Your call of a tool could not be read. Call the tool again, with arguments that fit its schema.";
-                Next::Tell(Source::Nudge, text.to_owned())
+                Next::Deliver(Source::Nudge, text.to_owned())
             }
             Some(Stop::BadCall) => fail(
                 "bad_call",
@@ -133,7 +133,7 @@ impl ThreadMachine {
                 "You have not returned your outputs. Call the tool `directive_return` with {}.",
                 missing.join(", ")
             );
-            return Next::Tell(Source::Nudge, text);
+            return Next::Deliver(Source::Nudge, text);
         }
         if outputs.iter().any(|output| output.required) {
             let text = format!("the model ended without returning {}", missing.join(", "));

@@ -42,7 +42,7 @@ struct Known<'a> {
 impl ThreadMachine {
     /// Handles a streaming answer: calls that are complete start meanwhile.
     pub(super) fn calling(&mut self, now: Tick, turn: &Turn) -> Move<ThreadQuery> {
-        let Some(speaking) = &self.live.speaking else {
+        let Some(speaking) = &self.live.partial else {
             return Move::Note(self.take_up(now.at, turn));
         };
         let waits = self.contract().model.start == CallStart::Message;
@@ -71,8 +71,8 @@ impl ThreadMachine {
     }
 
     /// Handles a complete message until all of its calls are answered.
-    pub(super) fn acting(&mut self, now: Tick, turn: &Turn) -> Move<ThreadQuery> {
-        let events = self.answer_at_once(now.at, turn);
+    pub(super) fn run_calls(&mut self, now: Tick, turn: &Turn) -> Move<ThreadQuery> {
+        let events = self.answer_immediately(now.at, turn);
         if !events.is_empty() {
             return Move::Note(events);
         }
@@ -285,7 +285,7 @@ impl ThreadMachine {
         if turn.call(position).is_some() {
             return None;
         }
-        let mut asked = self.live.speaking.iter().flat_map(|said| &said.calls);
+        let mut asked = self.live.partial.iter().flat_map(|said| &said.calls);
         let asked = asked.find(|asked| asked.position == position)?;
         let candidate = self.to_execute(position, &asked.name, &asked.input)?;
         Some(self.tool_call(now, turn, candidate, 1, None))
@@ -301,7 +301,7 @@ impl ThreadMachine {
         let turn = self.state().turn().expect("a call starts within a turn");
         let asked = self
             .live
-            .speaking
+            .partial
             .iter()
             .flat_map(|speaking| &speaking.calls);
         let asked = asked.clone().find(|asked| asked.position == position);
@@ -315,7 +315,7 @@ impl ThreadMachine {
             ),
             (None, None) => unreachable!("a call that starts was asked for"),
         };
-        let unlogged = match (&self.live.speaking, asked, &turn.said) {
+        let unlogged = match (&self.live.partial, asked, &turn.said) {
             (Some(speaking), Some(asked), None) => {
                 let logged = turn.parts.len().min(asked.parts);
                 speaking.parts[logged..asked.parts].to_vec()
@@ -408,7 +408,7 @@ impl ThreadMachine {
     }
 
     /// Answers calls that need no action: those that cannot be carried out, and the return of the outputs.
-    fn answer_at_once(&mut self, now: Timestamp, turn: &Turn) -> Vec<Event> {
+    fn answer_immediately(&mut self, now: Timestamp, turn: &Turn) -> Vec<Event> {
         let mut events = Vec::new();
         if turn.is_cut {
             self.close_cut(now, &mut events, turn);

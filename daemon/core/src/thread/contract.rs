@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::artifact::ArtifactRange;
-use super::offer::{covers, is_internal};
-use super::offered::{Does, EXECUTE, OfferedTool};
+use super::offered_tool::{Does, EXECUTE, OfferedTool};
 use super::results::{Free, Shown, shown};
+use super::tool_offer::{covers, is_internal};
 use crate::capability::Primary;
 use crate::conversation::{Root, ToolMode};
 use crate::definition;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::contract::Terms;
 use super::funds::Funds;
-use super::heard::PartialMessage;
+use super::model_stream::PartialMessage;
 use crate::clock::{Timestamp, Uptime};
 use crate::id::{ItemRef, RunId};
 use crate::machine::ResultText;
@@ -29,7 +29,7 @@ pub(super) struct Live {
     /// The reason for which the next call cannot be paid for.
     pub(super) unpaid: Option<Suspension>,
     /// The model call in flight.
-    pub(super) speaking: Option<PartialMessage>,
+    pub(super) partial: Option<PartialMessage>,
     /// Tool calls in flight, with their start.
     pub(super) running: BTreeMap<u32, Uptime>,
     /// Text forms of their results.

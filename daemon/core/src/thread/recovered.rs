@@ -8,8 +8,8 @@ use crate::model::{Because, Effect, Event, Failure, Verdict};
 use crate::provider::Received;
 use crate::provider::failure::Charge;
 
-use super::heard::CallFailure;
 use super::live::ThreadMachine;
+use super::model_stream::CallFailure;
 use super::query::ThreadQuery;
 
 impl ThreadMachine {
@@ -33,7 +33,7 @@ impl ThreadMachine {
             };
             self.classified(now, &mut events, turn, &failed);
         } else {
-            self.say_in_part(now, &mut events, turn);
+            self.record_partial(now, &mut events, turn);
         }
         events
     }

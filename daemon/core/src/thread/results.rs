@@ -19,7 +19,7 @@ const ITEM_BYTES: usize = 49 << 10;
 /// The limit if the context is three quarters full, whatever the tool sets.
 const CROWDED_BYTES: usize = 1200;
 /// Largest limit that a tool may set.
-const MOST_ASKED: usize = 64 << 10;
+const MOST_REQUESTED: usize = 64 << 10;
 /// Bytes of a token, and the divisor of the free context that one result may take.
 const TOKEN_BYTES: u64 = 4;
 const FREE_SHARE: u64 = 4;
@@ -93,7 +93,7 @@ pub(super) fn shown(
     let limit = as_text
         .limit
         .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    let most = |usual: usize| free.most_bytes(limit.unwrap_or(usual).min(MOST_ASKED));
+    let most = |usual: usize| free.most_bytes(limit.unwrap_or(usual).min(MOST_REQUESTED));
     if let Some(parts) = ResultParts::of(as_text.form, result, failure) {
         let most = most(if as_text.form == TextForm::Items {
             ITEM_BYTES

@@ -83,7 +83,7 @@ pub enum TranscriptFault {
     Head,
     /// Text follows the end of the run.
     #[error("it holds more than was written, from byte {0} on")]
-    Behind(u64),
+    Trailing(u64),
     /// First byte that differs from the written line.
     #[error("byte {0} is not what was written")]
     Differs(u64),

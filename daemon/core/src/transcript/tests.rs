@@ -79,7 +79,7 @@ fn byte(fault: &TranscriptFault) -> Option<u64> {
         | TranscriptFault::Foreign(at, _)
         | TranscriptFault::Broken(at)
         | TranscriptFault::Replaced(at)
-        | TranscriptFault::Behind(at)
+        | TranscriptFault::Trailing(at)
         | TranscriptFault::Differs(at)
         | TranscriptFault::Unsigned(at)
         | TranscriptFault::UnknownKey { at, .. }
@@ -337,7 +337,7 @@ fn end_without_checkpoint_is_short_and_text_after_end_is_refused() {
     for more in ["\n", "{", "{}\n"] {
         let longer = [&text, more.as_bytes()].concat();
         let fault = check(&longer).fault;
-        assert!(matches!(fault, Some(TranscriptFault::Behind(at)) if at == length(&text)));
+        assert!(matches!(fault, Some(TranscriptFault::Trailing(at)) if at == length(&text)));
     }
 }
 

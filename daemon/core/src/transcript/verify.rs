@@ -100,7 +100,7 @@ impl Check<'_> {
             .map_err(TranscriptFault::Read)?;
         match (text.last(), self.last) {
             (None, _) => Ok(false),
-            (Some(_), Last::End) => Err(TranscriptFault::Behind(at)),
+            (Some(_), Last::End) => Err(TranscriptFault::Trailing(at)),
             (Some(b'\n'), Last::Checkpoint | Last::Event { .. }) => Ok(true),
             (Some(_), _) if length(text) == MAX_LINE_BYTES => Err(TranscriptFault::Long(at)),
             (Some(_), Last::Checkpoint | Last::Event { .. }) => Err(TranscriptFault::Short(at)),

@@ -234,7 +234,7 @@ impl Walker {
     }
 
     /// Tries again: the run was suspended after a failure and is resumed.
-    pub(super) fn try_again_as_asked(
+    pub(super) fn retry_as_requested(
         &mut self,
         now: Timestamp,
         step: &Step,
@@ -254,11 +254,7 @@ impl Walker {
     }
 
     /// Makes the current failure final, if there is one.
-    pub(super) fn let_failure_stand(
-        &mut self,
-        now: Timestamp,
-        events: &mut Vec<Event>,
-    ) -> Option<Turn> {
+    pub(super) fn keep_failure(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Option<Turn> {
         let At::Failed { step, .. } = self.walk().at.clone() else {
             return None;
         };

@@ -28,7 +28,7 @@ use crate::machine::{Call, CallOutcome, Certainty, ResultText};
 use crate::model::event::{ForeachCompleted, ItemCompleted, ParallelCompleted, StepStarted};
 use crate::model::graph::{At, Items, RESULTS_TOO_LARGE, Step};
 use crate::model::{Effect, Event, Failure, Object, Slot, StepStatus, Verdict};
-use crate::sight;
+use crate::printable;
 
 /// The code of a node that failed because one of its items did.
 pub(super) const ITEM_FAILED: &str = "item_failed";
@@ -190,7 +190,7 @@ impl Walker {
     /// True if another item may start in addition to those in flight; a suspended one, or one of unknown outcome, is in
     /// flight too.
     fn may_start_item(&self, parts: Parts<'_>) -> bool {
-        let at_once = parts.at_once(self.graph.max_concurrency);
+        let at_once = parts.max_concurrent(self.graph.max_concurrency);
         let busy = self.items_in_hand().map_or(0, |items| items.running.len());
         !self.gives_up(parts)
             && self.memory.fits(1)
@@ -394,7 +394,7 @@ impl Walker {
         let parts = parts.filter(|parts| matches!(parts, Parts::Items(_)))?;
         let scope = self.scope(parts, step).ok()?;
         let value = value_of(&scope.list, item).ok()?;
-        let text = sight::in_line(&expr::text_of(value), ' ');
+        let text = printable::in_line(&expr::text_of(value), ' ');
         Some(beginning(&text, ABOUT_CHARS).into_owned())
     }
 

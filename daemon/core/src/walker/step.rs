@@ -19,7 +19,12 @@ use crate::model::{Attempt, Effect, Event, Failure, Outcome, Slot, StepStatus, V
 
 impl Walker {
     /// Attempts the next node, unless the run is at its end or its limit.
-    pub(super) fn before(&mut self, now: Timestamp, name: &str, events: &mut Vec<Event>) -> Turn {
+    pub(super) fn begin_node(
+        &mut self,
+        now: Timestamp,
+        name: &str,
+        events: &mut Vec<Event>,
+    ) -> Turn {
         let single = self.run.spec.is_single_step();
         if single && self.walk().last.is_some() {
             let outcome = self.completed();
@@ -60,7 +65,7 @@ impl Walker {
             Work::Wait(pause) => self.begin_wait(now, pause, step, events),
             Work::Approval(ask) => self.ask_person(now, node, ask, step, events),
             Work::Gate => self.pass(now, node, step, events),
-            Work::Return { output } => self.leave(now, output.as_ref(), step, events),
+            Work::Return { output } => self.finish_return(now, output.as_ref(), step, events),
         }
         Turn::Again
     }
@@ -269,7 +274,7 @@ impl Walker {
         }
     }
 
-    pub(super) fn leave(
+    pub(super) fn finish_return(
         &mut self,
         now: Timestamp,
         template: Option<&Value>,

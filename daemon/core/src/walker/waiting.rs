@@ -38,7 +38,7 @@ const UNSAID: &str = "a hook of the graph asks whether the run may go on";
 
 impl Walker {
     /// Evaluates a template in the current state.
-    fn said(&mut self, template: &Value, now: Timestamp) -> Result<Value, Failure> {
+    fn render(&mut self, template: &Value, now: Timestamp) -> Result<Value, Failure> {
         let vars = self.walk().vars.clone();
         let view = View::new(&vars, None, now);
         expr::interpolate(template, &view.names(), &mut self.notes)
@@ -53,9 +53,11 @@ impl Walker {
         step: &Step,
         events: &mut Vec<Event>,
     ) {
-        let said = self.said(&fail.message, step.now).and_then(|message| {
+        let said = self.render(&fail.message, step.now).and_then(|message| {
             let output = fail.output.as_ref();
-            let output = output.map(|output| self.said(output, step.now)).transpose();
+            let output = output
+                .map(|output| self.render(output, step.now))
+                .transpose();
             Ok((text_of(&message), output?))
         });
         let (message, output) = match said {
@@ -90,7 +92,7 @@ impl Walker {
             Pause::For(template) => ("for", template),
             Pause::Until(template) => ("until", template),
         };
-        let said = self.said(template, step.now).and_then(|value| {
+        let said = self.render(template, step.now).and_then(|value| {
             let read = match pause {
                 Pause::For(_) => duration(&value).map(|long| Waits::Until {
                     at: now.plus(long),
@@ -144,12 +146,12 @@ impl Walker {
             let deadline = self.deadline;
             return Turn::Wait(Some(deadline.map_or(until, |deadline| until.min(deadline))));
         }
-        self.go_on(now, node, step, StepStatus::Wait, None, events);
+        self.complete_node(now, node, step, StepStatus::Wait, None, events);
         Turn::Again
     }
 
     /// Completes a node without an action.
-    fn go_on(
+    fn complete_node(
         &mut self,
         now: Timestamp,
         node: &Node,
@@ -184,7 +186,7 @@ impl Walker {
         step: &Step,
         events: &mut Vec<Event>,
     ) {
-        let message = match self.said(&ask.message, step.now) {
+        let message = match self.render(&ask.message, step.now) {
             Ok(message) => text_of(&message),
             Err(failure) => {
                 return self.fail(now, step, failure, &Arc::default(), Repeat::Useless, events);
@@ -248,7 +250,7 @@ impl Walker {
             "at": at.to_string(),
         }));
         if answer.approved {
-            self.go_on(now, node, step, StepStatus::Approval, Some(&result), events);
+            self.complete_node(now, node, step, StepStatus::Approval, Some(&result), events);
         } else {
             self.fail(now, step, answer.denial(), &result, Repeat::Useless, events);
         }
@@ -273,13 +275,17 @@ impl Walker {
     }
 
     /// Handles the denial of a hook's question: the run ends, or the failure that the question concerned becomes final.
-    pub(super) fn heed_denial(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Option<Turn> {
+    pub(super) fn handle_denial(
+        &mut self,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+    ) -> Option<Turn> {
         let (_, answer) = self.run.approvals.of_hook()?;
         if answer.approved {
             return None;
         }
         let denial = answer.denial();
-        if let Some(turn) = self.let_failure_stand(now, events) {
+        if let Some(turn) = self.keep_failure(now, events) {
             return Some(turn);
         }
         let error = self.at_node(denial);

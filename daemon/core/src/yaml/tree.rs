@@ -110,7 +110,7 @@ impl Weight {
 struct Open {
     slot: Slot,
     anchor: usize,
-    place: Place,
+    positions: Place,
     weight: Weight,
     content: Content,
 }
@@ -207,7 +207,7 @@ impl Tree {
                 };
                 self.enter(map, *anchor, at)
             }
-            Event::SequenceEnd | Event::MappingEnd => self.leave(at),
+            Event::SequenceEnd | Event::MappingEnd => self.close(at),
         }
     }
 
@@ -280,7 +280,7 @@ impl Tree {
             }
             Content::Map { values, .. } => drop(values.insert(slot.name.clone(), value)),
         }
-        open.place.children.insert(slot.name, place);
+        open.positions.children.insert(slot.name, place);
         Ok(())
     }
 
@@ -337,7 +337,7 @@ impl Tree {
             return Ok(());
         };
         open.weight.add(weight);
-        if let Some(first) = open.place.children.get(text) {
+        if let Some(first) = open.positions.children.get(text) {
             let line = first.key.line;
             let message = format!("the key `{text}` stands twice; first in line {line}");
             return Err(YamlFault::new(at, message));
@@ -410,7 +410,7 @@ impl Tree {
         let slot = self.slot(at)?;
         check_key(&slot, at)?;
         self.open.push(Open {
-            place: Place::new(slot.at, at),
+            positions: Place::new(slot.at, at),
             slot,
             anchor,
             weight: Weight::COLLECTION,
@@ -419,7 +419,7 @@ impl Tree {
         Ok(())
     }
 
-    fn leave(&mut self, at: Position) -> Result<(), YamlFault> {
+    fn close(&mut self, at: Position) -> Result<(), YamlFault> {
         let Some(closed) = self.open.pop() else {
             return Ok(());
         };
@@ -436,7 +436,7 @@ impl Tree {
             }
         };
         self.keep(closed.anchor, closed.weight, &value, at)?;
-        self.attach(closed.slot, closed.place, closed.weight, value)
+        self.attach(closed.slot, closed.positions, closed.weight, value)
     }
 }
 

@@ -9,8 +9,8 @@ fn object(value: &Value) -> Map<String, Value> {
 
 /// Merges `upper`, of the project, into `base`, of the system, and removes the origins.
 fn laid_over(base: &Value, upper: &Value) -> Result<Value, Error> {
-    let mut merged = mark(object(base), Space::System)?;
-    merge(&mut merged, mark(object(upper), Space::Project)?)?;
+    let mut merged = add_origin(object(base), Space::System)?;
+    merge(&mut merged, add_origin(object(upper), Space::Project)?)?;
     Ok(plain(Value::Object(merged)))
 }
 
@@ -84,20 +84,20 @@ fn files_merge_by_rules() {
 
 #[test]
 fn entries_record_their_space() {
-    let mut merged = mark(
+    let mut merged = add_origin(
         object(
             &json!({"a": [{"id": "x"}, {"id": "y"}], "b": {"c": [{"id": "z"}]}, "n": [{"k": 1}, 2]}),
         ),
         Space::System,
     )
     .unwrap();
-    let user = mark(
+    let user = add_origin(
         object(&json!({"a": [{"id": "y"}], "d": [{"id": "v"}]})),
         Space::User,
     );
     merge(&mut merged, user.unwrap()).unwrap();
     // The project's entry counts as the project's, though it equals the system's.
-    let project = mark(object(&json!({"a": [{"id": "x"}]})), Space::Project);
+    let project = add_origin(object(&json!({"a": [{"id": "x"}]})), Space::Project);
     merge(&mut merged, project.unwrap()).unwrap();
     assert_eq!(
         Value::Object(merged),
@@ -118,7 +118,7 @@ fn file_cannot_claim_origin() {
         (json!({"a": [{"id": "x", "_space": "system"}]}), "/a/0"),
         (json!({"a": [[{"_space": 1}]]}), "/a/0/0"),
     ] {
-        let error = mark(object(&file), Space::Project).unwrap_err();
+        let error = add_origin(object(&file), Space::Project).unwrap_err();
         assert_eq!(error, Error::Reserved { at: at.to_owned() });
     }
 }
@@ -126,7 +126,7 @@ fn file_cannot_claim_origin() {
 #[test]
 fn list_ids_are_unique() {
     let twice = json!({"a": [{"id": "x"}, {"id": "y"}, {"id": "x"}]});
-    let error = mark(object(&twice), Space::User).unwrap_err();
+    let error = add_origin(object(&twice), Space::User).unwrap_err();
     let (at, id) = ("/a/2".to_owned(), "\"x\"".to_owned());
     assert_eq!(error, Error::SameId { at, id });
 }
@@ -175,23 +175,23 @@ fn over(base: &Map<String, Value>, upper: &Map<String, Value>) -> Map<String, Va
 proptest! {
     #[test]
     fn empty_file_is_merge_identity(file in files()) {
-        let file = mark(file, Space::User).unwrap();
+        let file = add_origin(file, Space::User).unwrap();
         prop_assert_eq!(&over(&file, &Map::new()), &file);
         prop_assert_eq!(&over(&Map::new(), &file), &file);
     }
 
     #[test]
     fn merge_is_idempotent(base in files(), upper in files()) {
-        let base = mark(base, Space::System).unwrap();
-        let upper = mark(upper, Space::Project).unwrap();
+        let base = add_origin(base, Space::System).unwrap();
+        let upper = add_origin(upper, Space::Project).unwrap();
         let once = over(&base, &upper);
         prop_assert_eq!(&over(&once, &upper), &once);
     }
 
     #[test]
     fn merge_keeps_unnamed_keys(base in files(), upper in files()) {
-        let base = mark(base, Space::System).unwrap();
-        let merged = over(&base, &mark(upper.clone(), Space::Project).unwrap());
+        let base = add_origin(base, Space::System).unwrap();
+        let merged = over(&base, &add_origin(upper.clone(), Space::Project).unwrap());
         for (key, value) in &base {
             if !upper.contains_key(key) {
                 prop_assert_eq!(merged.get(key), Some(value));

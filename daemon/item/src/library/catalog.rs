@@ -154,12 +154,12 @@ impl Library {
         }
         let built_in = self.built_in.keys().filter(|other| other.kind == item.kind);
         known.extend(built_in.map(|other| other.id.to_string()));
-        near(item.id.as_str(), &known)
+        similar_id(item.id.as_str(), &known)
     }
 }
 
 /// The most similar id: by spelling, or the only one with the same name in another folder.
-fn near(wanted: &str, known: &[String]) -> Option<ItemId> {
+fn similar_id(wanted: &str, known: &[String]) -> Option<ItemId> {
     let spelled = rye_core::expr::nearest(wanted, known.iter().map(String::as_str));
     let name = wanted.rsplit('/').next().unwrap_or(wanted);
     let moved = || {
@@ -201,7 +201,7 @@ mod tests {
             ("nothing/like/it", None),
         ];
         for (wanted, found) in table {
-            let near = near(wanted, &known);
+            let near = similar_id(wanted, &known);
             assert_eq!(near.as_ref().map(ItemId::as_str), found, "{wanted}");
         }
     }

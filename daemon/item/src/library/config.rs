@@ -102,7 +102,7 @@ fn item_ref(name: &str) -> ItemRef {
 fn shipped(extension: &str, text: &str) -> Map<String, Value> {
     metadata::configuration(extension, text)
         .ok()
-        .and_then(|file| cascade::mark(file, Space::System).ok())
+        .and_then(|file| cascade::add_origin(file, Space::System).ok())
         .expect("a test merges every system item of type config")
 }
 
@@ -143,8 +143,8 @@ impl Library {
         files.reverse();
         let of_system = |file: &&Arc<Item>| file.space == Space::System;
         let upper = files.iter().filter(|file| !of_system(file));
-        let (mut content, _ignored) = laid_over(files.iter().find(of_system), item, upper)?;
-        cascade::unmark(&mut content);
+        let (mut content, _ignored) = merged_over(files.iter().find(of_system), item, upper)?;
+        cascade::remove_origins(&mut content);
         Ok((content, files))
     }
 
@@ -211,12 +211,12 @@ impl Library {
         item: &ItemRef,
         upper: impl Iterator<Item = &'f Arc<Item>>,
     ) -> Result<(Map<String, Value>, Vec<String>), Error> {
-        laid_over(self.built_in.get(item), item, upper)
+        merged_over(self.built_in.get(item), item, upper)
     }
 }
 
 /// Merges the files `upper` into `below`. Also returns messages about ignored settings.
-fn laid_over<'f>(
+fn merged_over<'f>(
     below: Option<&Arc<Item>>,
     item: &ItemRef,
     upper: impl Iterator<Item = &'f Arc<Item>>,
@@ -233,7 +233,7 @@ fn laid_over<'f>(
         if file.space == Space::Project && item.id.as_str() == RESILIENCE {
             ignored.extend(narrow(&merged, &mut content, &file.path));
         }
-        cascade::mark(content, file.space)
+        cascade::add_origin(content, file.space)
             .and_then(|content| cascade::merge(&mut merged, content))
             .map_err(|source| Error::Config {
                 item: item.clone(),

@@ -16,7 +16,7 @@ pub(crate) fn nameless(place: &ItemLocation) -> Error {
 }
 
 /// Checks that the declared category and name match the item's path.
-pub(crate) fn declared_place(place: &ItemLocation, metadata: &Metadata) -> Result<(), Error> {
+pub(crate) fn check_location(place: &ItemLocation, metadata: &Metadata) -> Result<(), Error> {
     let id = &place.item.id;
     let misplaced = |field, declared: &Option<String>, expected: &str| {
         Err(Error::Misplaced {

@@ -6,8 +6,8 @@ use rye_core::clock::Timestamp;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::expr::did_you_mean;
 use rye_core::id::{ItemId, ItemRef};
+use rye_core::printable::shell_word;
 use rye_core::seal::{self, Fingerprint};
-use rye_core::sight::shell_word;
 
 use crate::cascade;
 use crate::metadata::{self};

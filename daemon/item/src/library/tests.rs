@@ -451,7 +451,7 @@ fn system_items_declare_location_and_have_no_unread_keys() {
     for item in items {
         let place = item.place(Path::new("/"));
         let metadata = Metadata::parse(place.item.kind, place.extension, item.text()).unwrap();
-        declared_place(&place, &metadata).unwrap();
+        check_location(&place, &metadata).unwrap();
         assert_eq!(metadata.unread, [], "{}", place.item);
         assert!(metadata.version.is_some(), "{}", place.item);
         assert!(metadata.name.is_some(), "{}", place.item);

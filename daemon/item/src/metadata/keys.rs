@@ -58,7 +58,7 @@ pub(super) fn schema() -> Value {
 #[derive(Debug)]
 pub(super) struct Fields {
     pub(super) values: Map<String, Value>,
-    places: FieldPositions,
+    positions: FieldPositions,
 }
 
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Fields {
     pub(super) fn new() -> Self {
         Self {
             values: Map::new(),
-            places: FieldPositions::Lines(Vec::new()),
+            positions: FieldPositions::Lines(Vec::new()),
         }
     }
 
@@ -83,21 +83,21 @@ impl Fields {
         let (document, values) = document(text, above)?;
         Ok(Self {
             values,
-            places: FieldPositions::Yaml(above, document),
+            positions: FieldPositions::Yaml(above, document),
         })
     }
 
     /// Adds a field from `line`; the last one of a name wins.
     pub(super) fn put(&mut self, field: &str, value: Value, line: usize) {
         self.values.insert(field.to_owned(), value);
-        if let FieldPositions::Lines(lines) = &mut self.places {
+        if let FieldPositions::Lines(lines) = &mut self.positions {
             lines.push((field.to_owned(), line));
         }
     }
 
     /// Line of the value at the JSON pointer, or of its nearest ancestor with a known position.
     pub(super) fn line(&self, pointer: &str) -> Option<usize> {
-        match &self.places {
+        match &self.positions {
             FieldPositions::Yaml(above, document) => {
                 Some(above + document.key_position(pointer).line)
             }
@@ -132,7 +132,7 @@ impl Fields {
                     key: key.to_owned(),
                     line: self.line(&pointer),
                     is_known,
-                    near: if is_known { None } else { nearest(key, known) },
+                    suggestion: if is_known { None } else { nearest(key, known) },
                 }
             })
             .collect()

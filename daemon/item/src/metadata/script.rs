@@ -136,7 +136,7 @@ struct Scanner<'t> {
     text: &'t str,
     at: usize,
     /// True if a value may begin here, so that a slash begins a regular expression.
-    before_value: bool,
+    expects_value: bool,
     /// Offset below which a slash begins no regular expression: an earlier slash found no end up to here.
     lone_until: usize,
     /// Number of enclosing templates.
@@ -148,7 +148,7 @@ impl<'t> Scanner<'t> {
         Self {
             text,
             at: 0,
-            before_value: true,
+            expects_value: true,
             lone_until: 0,
             depth: 0,
         }
@@ -183,7 +183,7 @@ impl<'t> Scanner<'t> {
         let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
         let (kind, length) = match first {
             '"' | '\'' | '`' => self.quoted(first),
-            '/' if self.before_value => self.expression(),
+            '/' if self.expects_value => self.expression(),
             '(' | '[' | '{' => (Kind::Open, 1),
             ')' | ']' | '}' => (Kind::Close, 1),
             c if is_word(c) => {
@@ -194,7 +194,7 @@ impl<'t> Scanner<'t> {
         };
         self.at += length;
         let text = &rest[..length];
-        self.before_value = match kind {
+        self.expects_value = match kind {
             Kind::Open | Kind::Sign => true,
             Kind::Close => text == "}",
             Kind::Text | Kind::Cut => false,
@@ -276,7 +276,7 @@ impl<'t> Scanner<'t> {
         let mut inner = Self {
             text: self.text,
             at,
-            before_value: true,
+            expects_value: true,
             lone_until: self.lone_until,
             depth: self.depth + 1,
         };

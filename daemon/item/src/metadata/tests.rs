@@ -74,7 +74,7 @@ fn ignored_key_is_listed_with_line_and_suggestion() {
             unread.key.clone(),
             unread.line,
             unread.is_known,
-            unread.near,
+            unread.suggestion,
         )
     };
     let found: Vec<_> = metadata.unread.iter().map(told).collect();

@@ -20,7 +20,7 @@ use crate::spaces::{FOLDER, ItemLocation, MAX_SIZE, SKIPPED, Space, Spaces};
 
 const SUFFIX: &str = ".config-schema.yaml";
 /// Maximum number of problems reported at once.
-const MOST_TOLD: usize = 5;
+const MAX_REPORTED: usize = 5;
 
 /// Refuses configuration that does not match a schema, and an invalid schema.
 pub(super) fn check(spaces: &Spaces, place: &ItemLocation, text: &str) -> Result<(), Error> {
@@ -93,7 +93,7 @@ fn against(path: &Path, place: &ItemLocation, target: &str, text: &str) -> Resul
         path: place.path(),
         source,
     })?;
-    match schema.problems(&Value::Object(config), MOST_TOLD) {
+    match schema.problems(&Value::Object(config), MAX_REPORTED) {
         Ok(problems) if problems.is_empty() => Ok(()),
         Ok(problems) => {
             let told = problems.iter().map(|problem| {

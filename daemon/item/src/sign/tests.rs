@@ -347,23 +347,29 @@ fn previous_signature_is_recognized_unless_copy_differs() {
         world.sign("tool:a/x").unwrap().remove(0)
     };
     let first = signed("one");
-    assert_eq!((&first.before, past.before(&first)), (&None, None));
+    assert_eq!(
+        (&first.previous_signature, past.previous(&first)),
+        (&None, None)
+    );
     past.keep(&first).unwrap();
     let second = signed("two");
-    assert_eq!(past.before(&second).as_deref(), Some(first.text.as_str()));
+    assert_eq!(past.previous(&second).as_deref(), Some(first.text.as_str()));
     // There is no comparison without a copy, or with a changed one.
     let third = signed("three");
-    assert_eq!(third.before.as_ref().unwrap().hash, second.content_hash);
-    assert_eq!(past.before(&third), None);
+    assert_eq!(
+        third.previous_signature.as_ref().unwrap().hash,
+        second.content_hash
+    );
+    assert_eq!(past.previous(&third), None);
     past.keep(&second).unwrap();
-    assert_eq!(past.before(&third).as_deref(), Some(second.text.as_str()));
+    assert_eq!(past.previous(&third).as_deref(), Some(second.text.as_str()));
     let copy = format!("home/.ai/cache/signed/{}", second.content_hash);
     world.write(&copy, "x-a: forged\n");
-    assert_eq!(past.before(&third), None);
+    assert_eq!(past.previous(&third), None);
     // If the file is signed already, its previous text is its own.
     let again = world.sign("tool:a/x").unwrap().remove(0);
     assert_eq!(again.change, Change::Current);
-    assert_eq!(past.before(&again), Some(third.text));
+    assert_eq!(past.previous(&again), Some(third.text));
 }
 
 #[test]

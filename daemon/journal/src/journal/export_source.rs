@@ -114,7 +114,7 @@ impl ExportSource {
     /// Position up to which the journal is published.
     pub fn published(&self) -> Lsn {
         let store = self.store.upgrade();
-        store.map_or(Lsn(0), |store| store.published.mark.get())
+        store.map_or(Lsn(0), |store| store.published.watermark.get())
     }
 
     /// Returns the runs that changed after `after`, as far as history has them; [`TouchKind::Ended`] for runs that
@@ -227,7 +227,7 @@ impl ExportSource {
         if let Some((known, lsn)) = known {
             store
                 .published
-                .mark
+                .watermark
                 .reach_blocking(lsn)
                 .map_err(Error::Failed)?;
             return Ok(Some(known));

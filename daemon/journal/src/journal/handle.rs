@@ -12,11 +12,11 @@ use rye_core::state::Change;
 use rye_host::{blobs, task};
 use tokio::sync::watch;
 
+use crate::coalescing_queue::CoalescingQueue;
 use crate::compactor::Compactor;
 use crate::error::Error;
 use crate::jobs::Inbox;
 use crate::log::{Log, Storage};
-use crate::mailbox::CoalescingQueue;
 use crate::options::Signer;
 use crate::reader::{Cursor, EventStore, Extract, Live, Of, Reader, RunStore, Since, Until};
 use crate::record::Rendered;
@@ -59,7 +59,7 @@ impl Journal {
 
     /// As [`Journal::commit`]. If the commit is refused because its budget is held by open calls, `place` is set to a
     /// place in the queue. The caller retries with it once it is woken. An accepted commit leaves the queue.
-    pub async fn commit_in_line(
+    pub async fn commit_or_queue(
         &self,
         changes: Vec<Change>,
         place: &mut Option<BudgetSlot>,
@@ -143,7 +143,7 @@ impl Journal {
     /// Resolves when the commit is durable, its heads are signed and listeners have it. Cancel safe.
     pub async fn published(&self, ticket: Ticket) -> Result<(), Error> {
         self.published
-            .mark
+            .watermark
             .reach(ticket.lsn)
             .await
             .map_err(Error::Failed)
@@ -215,14 +215,14 @@ impl Journal {
         let events = self
             .read(Of::Run(id.clone()), Since::Seq(since), Until::Ended)
             .await?;
-        let ears = stream.map(|stream| Arc::clone(&stream.ears));
+        let ears = stream.map(|stream| Arc::clone(&stream.delta_listeners));
         Ok(Live::new(events, ears, since))
     }
 
     /// Returns the sender of deltas for the call that begins; `None` if the run is not in memory.
-    pub fn speaker(&self, id: &RunId) -> Option<DeltaSender> {
+    pub fn delta_sender(&self, id: &RunId) -> Option<DeltaSender> {
         let stream = self.sequencer.stream(id)?;
-        Some(DeltaSender::begin(Arc::clone(&stream.ears)))
+        Some(DeltaSender::begin(Arc::clone(&stream.delta_listeners)))
     }
 
     /// Returns all events that are published now.

@@ -295,7 +295,7 @@ fn start_thread(
     task::worker(name, move || {
         if catch_unwind(AssertUnwindSafe(work)).is_err() {
             log.durable.fail(Failure::Panicked(name));
-            published.mark.fail(Failure::Panicked(name));
+            published.watermark.fail(Failure::Panicked(name));
         }
         after();
     })

@@ -32,7 +32,7 @@ const KEPT: usize = 2;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Trailer of each segment file, after its capacity.
-pub(crate) const MARK: &[u8] = b"rye log segment\n";
+pub(crate) const TRAILER: &[u8] = b"rye log segment\n";
 
 /// State of the storage of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ struct Stock {
     made: u64,
     full: bool,
     /// True if the log holds too many segments that history lacks.
-    is_behind: bool,
+    has_unsealed_backlog: bool,
     stopped: bool,
 }
 
@@ -111,7 +111,7 @@ impl Pool {
                 (_, Some("tmp")) => fs::remove_file(path)?,
                 (Some(number), Some("ready")) => {
                     stock.made = stock.made.max(number);
-                    if entry.metadata()?.len() == segment_bytes + size(MARK.len()) {
+                    if entry.metadata()?.len() == segment_bytes + size(TRAILER.len()) {
                         stock.files.push(path);
                     } else {
                         fs::remove_file(path)?;
@@ -172,10 +172,10 @@ impl Pool {
     }
 
     /// Sets the flag that the log holds too many unsealed segments. It counts as a full disk.
-    pub(crate) fn set_behind(&self, is_behind: bool) {
+    pub(crate) fn set_unsealed_backlog(&self, is_behind: bool) {
         let mut stock = lock(&self.stock);
-        if stock.is_behind != is_behind {
-            stock.is_behind = is_behind;
+        if stock.has_unsealed_backlog != is_behind {
+            stock.has_unsealed_backlog = is_behind;
             self.publish(&stock);
         }
     }
@@ -186,7 +186,7 @@ impl Pool {
     }
 
     fn publish(&self, stock: &Stock) {
-        let storage = if stock.full || stock.is_behind {
+        let storage = if stock.full || stock.has_unsealed_backlog {
             Storage::Full
         } else {
             Storage::Ok
@@ -212,7 +212,7 @@ impl Pool {
             draft.file.write_all(&zeros[..piece])?;
             left -= piece;
         }
-        draft.file.write_all(MARK)?;
+        draft.file.write_all(TRAILER)?;
         draft.commit(&ready)?;
         Ok(self.dir.join(ready))
     }
@@ -265,7 +265,7 @@ impl Pool {
     pub(crate) fn reopen(&self, id: SegmentId) -> io::Result<Segment> {
         let path = path(&self.dir, id);
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let capacity = file.metadata()?.len().saturating_sub(size(MARK.len()));
+        let capacity = file.metadata()?.len().saturating_sub(size(TRAILER.len()));
         Ok(Segment { id, file, capacity })
     }
 

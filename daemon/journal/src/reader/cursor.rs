@@ -3,7 +3,7 @@
 //!
 //! **Owns** the position of a reader. **Never** retains the log or the journal for a reader: a slow reader reads the
 //! events that it missed from log and history, and takes no more memory than a fast one. **Order.** Past events are
-//! read a page at a time ([`crate::reader::past`]). At their end the reader subscribes under the lock of the publisher,
+//! read a page at a time ([`crate::reader::run_pages`]). At their end the reader subscribes under the lock of the publisher,
 //! so that both parts meet exactly. **Failure.** After an error the cursor is at its end.
 
 mod many;
@@ -22,11 +22,11 @@ use rye_core::seal::{Fingerprint, Signature};
 use self::many::{Many, Range};
 use self::one::One;
 use super::event_store::EventStore;
-use super::past::{self, Source};
+use super::run_pages::{self, Source};
 use super::spot::Spot;
 use crate::error::Error;
 use crate::record::Line;
-use crate::stream::{run_stream, wide};
+use crate::stream::{all_runs, run_stream};
 
 /// Predicate that selects the runs that a reader may see.
 pub type Sees = Box<dyn Fn(&Spec) -> bool + Send + Sync>;
@@ -123,7 +123,7 @@ enum State {
 
 enum Listener {
     One(run_stream::Listener),
-    Many(wide::Receiver),
+    Many(all_runs::Receiver),
 }
 
 /// A page that was read.
@@ -131,7 +131,7 @@ enum Fetched {
     /// The source of one run.
     Source(Source),
     /// Events of one run.
-    Events(RunId, Vec<past::Event>, Charge),
+    Events(RunId, Vec<run_pages::Event>, Charge),
     /// Events of all runs in a range of the log.
     Range(Range),
 }
@@ -145,7 +145,7 @@ impl Cursor {
         until: Until,
     ) -> Result<Self, Error> {
         // Right after the start the publisher is still publishing the replayed log.
-        let published = store.published.mark.reach(store.log.durable.get());
+        let published = store.published.watermark.reach(store.log.durable.get());
         published.await.map_err(Error::Failed)?;
         let kind = match of {
             Of::Run(run) => Kind::One(One::new(store, run, since, until).await?),
@@ -223,7 +223,7 @@ impl Cursor {
             State::Listening(Listener::One(listener)) => {
                 let heard = listener.next().await;
                 if let (Kind::One(one), Ok(message)) = (&mut self.kind, &heard) {
-                    self.ready.extend(one.hear(message));
+                    self.ready.extend(one.receive(message));
                     if message.last {
                         self.state = State::Over;
                     }
@@ -235,7 +235,7 @@ impl Cursor {
             State::Listening(Listener::Many(listener)) => {
                 let heard = listener.recv().await;
                 if let (Kind::Many(many), Ok(commit)) = (&mut self.kind, &heard) {
-                    if many.hear(commit, &mut self.ready) {
+                    if many.receive(commit, &mut self.ready) {
                         self.state = State::Idle;
                     }
                 } else {
@@ -258,7 +258,7 @@ impl Cursor {
                         Kind::Many(many) => many.passed(last.line.seq),
                     }
                 }
-                let read = |event: past::Event| Read::Event {
+                let read = |event: run_pages::Event| Read::Event {
                     run: run.clone(),
                     spot: None,
                     line: event.line,

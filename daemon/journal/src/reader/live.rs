@@ -22,7 +22,7 @@ pub enum Shown {
 pub struct Live {
     events: Cursor,
     /// Subscription to the deltas, if the run was in memory.
-    hears: Option<DeltaSubscription>,
+    deltas: Option<DeltaSubscription>,
     /// An event that waits until the deltas before it are shown.
     held: Option<Line>,
     /// The last event that was shown.
@@ -31,13 +31,13 @@ pub struct Live {
 
 /// Membership among the listeners of a run; dropping it leaves them.
 struct DeltaSubscription {
-    ears: Arc<DeltaListeners>,
-    ear: Arc<DeltaQueue>,
+    listeners: Arc<DeltaListeners>,
+    queue: Arc<DeltaQueue>,
 }
 
 impl Drop for DeltaSubscription {
     fn drop(&mut self) {
-        self.ears.leave(&self.ear);
+        self.listeners.remove(&self.queue);
     }
 }
 
@@ -45,12 +45,12 @@ impl Live {
     /// Merges `events`, the events of the run after `last`, with the deltas of `ears`.
     pub(crate) fn new(events: Cursor, ears: Option<Arc<DeltaListeners>>, last: Seq) -> Self {
         let hears = ears.map(|ears| DeltaSubscription {
-            ear: ears.join(),
-            ears,
+            queue: ears.join(),
+            listeners: ears,
         });
         Self {
             events,
-            hears,
+            deltas: hears,
             held: None,
             last,
         }
@@ -66,10 +66,10 @@ impl Live {
                 self.last = line.seq;
                 return Some(Ok(Shown::Line(line)));
             }
-            let hears = self.hears.as_ref();
+            let hears = self.deltas.as_ref();
             let comes = async {
                 match hears {
-                    Some(hears) => hears.ear.comes.notified().await,
+                    Some(hears) => hears.queue.added.notified().await,
                     None => std::future::pending().await,
                 }
             };
@@ -85,8 +85,8 @@ impl Live {
     }
 
     fn take(&self) -> Option<Delta> {
-        let hears = self.hears.as_ref()?;
-        hears.ear.take(self.last)
+        let hears = self.deltas.as_ref()?;
+        hears.queue.take(self.last)
     }
 }
 

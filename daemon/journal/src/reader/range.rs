@@ -12,7 +12,7 @@ use rye_core::id::{Lsn, RunId};
 use rye_core::memory::Charge;
 
 use super::event_store::EventStore;
-use super::past;
+use super::run_pages;
 use super::spot::{Found, Spot};
 use crate::error::Error;
 use crate::record::Body;
@@ -58,7 +58,7 @@ fn read_page(
     if let Some((upto, found)) = of_log(store, at, until)? {
         return Ok((upto, found, None));
     }
-    let next = at.behind.next();
+    let next = at.commit.next();
     let section = match section {
         Some(section) if section.last >= next => section,
         Some(_) | None => Arc::new(Decoded::read(store, next)?),
@@ -74,7 +74,7 @@ fn of_log(store: &EventStore, at: Spot, until: Lsn) -> Result<Option<(Lsn, Vec<F
         path: store.log.dir.clone(),
         source,
     };
-    let (mut upto, mut skip) = (at.behind, at.more);
+    let (mut upto, mut skip) = (at.commit, at.more);
     let (mut found, mut bytes) = (Vec::new(), 0);
     while upto < until && found.len() < PAGE_EVENTS && bytes < PAGE_BYTES {
         let frames = store.log.read_many(upto.next(), PAGE_BYTES);
@@ -88,7 +88,7 @@ fn of_log(store: &EventStore, at: Spot, until: Lsn) -> Result<Option<(Lsn, Vec<F
                     found.push(Found {
                         run: record.run.clone(),
                         spot: Spot::after(lsn, place, count),
-                        line: past::line(lsn, at, record),
+                        line: run_pages::line(lsn, at, record),
                     });
                 }
             }
@@ -98,7 +98,7 @@ fn of_log(store: &EventStore, at: Spot, until: Lsn) -> Result<Option<(Lsn, Vec<F
             break;
         }
     }
-    Ok((upto > at.behind).then_some((upto, found)))
+    Ok((upto > at.commit).then_some((upto, found)))
 }
 
 impl Decoded {
@@ -121,7 +121,7 @@ impl Decoded {
     /// Returns the events of whole commits after `at`, up to `until`, that fit on a page, and the position that they
     /// reach.
     fn page(&self, at: Spot, until: Lsn) -> (Lsn, Vec<Found>) {
-        let (behind, more) = (at.behind, at.more);
+        let (behind, more) = (at.commit, at.more);
         let begin = self.events.partition_point(|(_, event)| {
             event.lsn <= behind || event.lsn == behind.next() && place(event) < more
         });
@@ -141,7 +141,7 @@ impl Decoded {
             found.push(Found {
                 run: run.clone(),
                 spot: Spot::after_event(event.lsn, place(event), event.is_last_of_commit),
-                line: past::line_of(event),
+                line: run_pages::line_of(event),
             });
         }
         (self.last.min(until), found)

@@ -12,11 +12,11 @@ use rye_host::{blobs, task};
 use tokio::sync::watch;
 
 use crate::base::Stored;
+use crate::coalescing_queue::CoalescingQueue;
 use crate::error::Error;
 use crate::history;
 use crate::index::{ClosedAccount, Entry, Index, IndexError, IndexState};
 use crate::jobs::Inbox;
-use crate::mailbox::CoalescingQueue;
 use crate::record::{stored, texts};
 use crate::sequencer::Sequencer;
 

@@ -8,7 +8,7 @@ use crate::record::Line;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spot {
     /// The last commit before the position.
-    pub behind: Lsn,
+    pub commit: Lsn,
     /// Number of events of the next commit that are before the position too.
     pub more: usize,
 }
@@ -16,7 +16,7 @@ pub struct Spot {
 impl Spot {
     pub(crate) const fn after_commit(lsn: Lsn) -> Self {
         Self {
-            behind: lsn,
+            commit: lsn,
             more: 0,
         }
     }
@@ -32,7 +32,7 @@ impl Spot {
             return Self::after_commit(lsn);
         }
         Self {
-            behind: Lsn(lsn.0.saturating_sub(1)),
+            commit: Lsn(lsn.0.saturating_sub(1)),
             more: place + 1,
         }
     }

@@ -18,7 +18,7 @@ use rye_core::seal::Token;
 use rye_core::transcript::{Fact, Head, Signed, TranscriptFault};
 
 use super::event_store::EventStore;
-use super::past::{Event, Source};
+use super::run_pages::{Event, Source};
 use crate::error::Error;
 use crate::log::size;
 use crate::options::Signer;
@@ -334,7 +334,7 @@ impl Reading {
         } else if let (Source::Ended(_), Some(file)) = (&self.source, &mut self.file)
             && file.read(&mut [0]).is_ok_and(|read| read > 0)
         {
-            let fault = TranscriptFault::Behind(self.verdict.bytes);
+            let fault = TranscriptFault::Trailing(self.verdict.bytes);
             self.fail_in_file(&fault);
         }
     }

@@ -41,7 +41,7 @@ pub(crate) fn write<T: Serialize>(record: &T, objects: &blobs::Store) -> io::Res
 struct Naming<'a> {
     objects: &'a blobs::Store,
     out: Vec<u8>,
-    place: ScanState,
+    state: ScanState,
     /// Text that is being read, as JSON without its quotes.
     text: Vec<u8>,
     /// Texts that were stored last, the oldest first.
@@ -53,9 +53,9 @@ struct Naming<'a> {
 enum ScanState {
     Outside,
     InText,
-    BehindBackslash,
+    AfterBackslash,
     /// After a text that has to be replaced unless it is a key.
-    BehindText,
+    AfterText,
 }
 
 impl<'a> Naming<'a> {
@@ -63,7 +63,7 @@ impl<'a> Naming<'a> {
         Self {
             objects,
             out: Vec::new(),
-            place: ScanState::Outside,
+            state: ScanState::Outside,
             text: Vec::new(),
             recent: VecDeque::new(),
         }
@@ -71,12 +71,12 @@ impl<'a> Naming<'a> {
 
     /// Consumes the beginning of `json`, which is not empty. Returns the number of consumed bytes.
     fn take(&mut self, json: &[u8]) -> io::Result<usize> {
-        match self.place {
+        match self.state {
             ScanState::Outside => {
                 let quote = memchr(b'"', json);
                 self.out.extend(&json[..quote.unwrap_or(json.len())]);
                 if quote.is_some() {
-                    self.place = ScanState::InText;
+                    self.state = ScanState::InText;
                 }
                 Ok(quote.map_or(json.len(), |at| at + 1))
             }
@@ -88,24 +88,24 @@ impl<'a> Naming<'a> {
                 self.text.extend(&json[..at]);
                 if json[at] == b'\\' {
                     self.text.push(b'\\');
-                    self.place = ScanState::BehindBackslash;
+                    self.state = ScanState::AfterBackslash;
                 } else if self.text.len() > SPILL_BYTES || self.text.starts_with(NAMED_JSON) {
-                    self.place = ScanState::BehindText;
+                    self.state = ScanState::AfterText;
                 } else {
                     self.keep();
                 }
                 Ok(at + 1)
             }
-            ScanState::BehindBackslash => {
+            ScanState::AfterBackslash => {
                 self.text.push(json[0]);
-                self.place = ScanState::InText;
+                self.state = ScanState::InText;
                 Ok(1)
             }
-            ScanState::BehindText if json[0] == b':' => {
+            ScanState::AfterText if json[0] == b':' => {
                 self.keep();
                 Ok(0)
             }
-            ScanState::BehindText => self.name().map(|()| 0),
+            ScanState::AfterText => self.name().map(|()| 0),
         }
     }
 
@@ -114,7 +114,7 @@ impl<'a> Naming<'a> {
         self.out.push(b'"');
         self.out.append(&mut self.text);
         self.out.push(b'"');
-        self.place = ScanState::Outside;
+        self.state = ScanState::Outside;
     }
 
     /// Stores the text as an object and writes its placeholder, unless the decoded text is short.
@@ -124,7 +124,7 @@ impl<'a> Naming<'a> {
         json.append(&mut self.text);
         json.push(b'"');
         let text: String = serde_json::from_slice(&json)?;
-        self.place = ScanState::Outside;
+        self.state = ScanState::Outside;
         if text.len() <= SPILL_BYTES && !text.starts_with(NAMED) {
             self.out.append(&mut json);
             return Ok(());

@@ -1,6 +1,6 @@
 //! The queue of callers whose commit was refused because its budget is held by open calls.
 //!
-//! A caller of [`Journal::commit_in_line`](crate::journal::Journal::commit_in_line) that is refused for that reason
+//! A caller of [`Journal::commit_or_queue`](crate::journal::Journal::commit_in_line) that is refused for that reason
 //! gets a [`BudgetSlot`] under the same lock, so that it misses no budget that is freed. It is woken when there may be
 //! budget, and retries with its place. No caller that came later is served before it at the account that lacks budget.
 //! Dropping a place leaves the queue.
@@ -23,7 +23,7 @@ pub struct BudgetSlot {
 
 impl BudgetSlot {
     /// Resolves when a retry may succeed. Cancel safe.
-    pub async fn called(&self) {
+    pub async fn woken(&self) {
         self.call.notified().await;
     }
 
@@ -41,9 +41,9 @@ impl fmt::Debug for BudgetSlot {
 impl Drop for BudgetSlot {
     fn drop(&mut self) {
         let mut sequencer = self.sequencer.lock();
-        sequencer.line.0.remove(&self.arrival);
-        let behind = sequencer.state.leave(self.arrival);
-        sequencer.line.call(&behind);
+        sequencer.budget_queue.0.remove(&self.arrival);
+        let behind = sequencer.state.stop_waiting(self.arrival);
+        sequencer.budget_queue.call(&behind);
     }
 }
 
@@ -64,22 +64,22 @@ impl BudgetQueue {
 
 impl Sequencer {
     /// Queues `asker`, whose commit was refused under this lock, if it lacks budget and prefers to wait.
-    pub(crate) fn stand_in_line(
+    pub(crate) fn wait_for_budget(
         self: &Arc<Self>,
         mut sequencer: MutexGuard<'_, Order>,
         refused: &Refused,
         asker: WaitSlot<'_>,
     ) {
-        let (Some(place), Some(lacking)) = (asker, refused.lacking()) else {
+        let (Some(place), Some(lacking)) = (asker, refused.awaited_limit()) else {
             return;
         };
         let (arrival, behind) = sequencer
             .state
             .wait(place.as_ref().map(BudgetSlot::arrival), lacking);
-        sequencer.line.call(&behind);
+        sequencer.budget_queue.call(&behind);
         if place.is_none() {
             let call = Arc::new(Notify::new());
-            sequencer.line.0.insert(arrival, Arc::clone(&call));
+            sequencer.budget_queue.0.insert(arrival, Arc::clone(&call));
             *place = Some(BudgetSlot {
                 sequencer: Arc::clone(self),
                 arrival,

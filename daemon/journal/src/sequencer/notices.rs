@@ -18,18 +18,18 @@ use rye_core::state::Change;
 pub(crate) struct Warnings {
     due: Vec<(usize, Notice)>,
     /// Their indexes among the changes.
-    places: Vec<usize>,
+    indexes: Vec<usize>,
 }
 
 impl Warnings {
     /// True if they are the warnings for `notices`.
-    pub(crate) fn are(&self, notices: &[(usize, Notice)]) -> bool {
+    pub(crate) fn cover(&self, notices: &[(usize, Notice)]) -> bool {
         self.due == notices
     }
 
     /// Returns the refusal with the index of its change among the changes without warnings.
-    pub(crate) fn told(&self, refused: Refused) -> Refused {
-        let before = self.places.iter().filter(|place| **place < refused.change);
+    pub(crate) fn without_warnings(&self, refused: Refused) -> Refused {
+        let before = self.indexes.iter().filter(|place| **place < refused.change);
         Refused {
             change: refused.change - before.count(),
             ..refused
@@ -43,7 +43,7 @@ impl Warnings {
         changes: &mut Vec<Change>,
         texts: &mut Vec<Rendered>,
     ) {
-        for place in self.places.drain(..).rev() {
+        for place in self.indexes.drain(..).rev() {
             changes.remove(place);
             texts.remove(place);
         }
@@ -57,15 +57,15 @@ impl Warnings {
                 continue;
             };
             // The warnings inserted so far have shifted it.
-            let place = settled + 1 + self.places.len();
+            let place = settled + 1 + self.indexes.len();
             let event = Event::from(Warning {
                 node: None,
                 message: notice.to_string(),
             });
             texts.insert(place, Rendered::of(&event));
-            let run = changes[*settled + self.places.len()].run.clone();
+            let run = changes[*settled + self.indexes.len()].run.clone();
             changes.insert(place, Change::event(&run, event));
-            self.places.push(place);
+            self.indexes.push(place);
         }
         self.due = notices;
     }

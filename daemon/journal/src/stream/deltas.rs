@@ -79,7 +79,7 @@ impl Delta {
 /// The listeners to the deltas of one run.
 #[derive(Debug, Default)]
 pub(crate) struct DeltaListeners {
-    ears: Mutex<Vec<Arc<DeltaQueue>>>,
+    listeners: Mutex<Vec<Arc<DeltaQueue>>>,
     /// Notified when a listener joins.
     joined: Notify,
 }
@@ -89,7 +89,7 @@ pub(crate) struct DeltaListeners {
 pub(crate) struct DeltaQueue {
     waiting: Mutex<Waiting>,
     /// Notified when a delta is added.
-    pub(crate) comes: Notify,
+    pub(crate) added: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -98,7 +98,7 @@ struct Waiting {
     /// Bytes that the deltas take together.
     bytes: usize,
     /// True if a delta was produced that is not in the queue.
-    is_behind: bool,
+    has_missed: bool,
 }
 
 impl Waiting {
@@ -106,7 +106,7 @@ impl Waiting {
         let overflows = self.bytes + delta.weight() > MOST_WAITING;
         if delta.kind == DeltaKind::Reset {
             self.replace(delta.clone());
-        } else if self.is_behind || overflows {
+        } else if self.has_missed || overflows {
             self.replace(so_far());
         } else if self.deltas.back_mut().is_some_and(|last| last.join(delta)) {
             self.bytes += delta.text.len();
@@ -120,7 +120,7 @@ impl Waiting {
         self.deltas.clear();
         self.bytes = delta.weight();
         self.deltas.push_back(delta);
-        self.is_behind = false;
+        self.has_missed = false;
     }
 
     /// Returns the next delta that may be shown to a listener that was shown the event `last`.
@@ -141,14 +141,14 @@ impl DeltaQueue {
 impl DeltaListeners {
     pub(crate) fn join(&self) -> Arc<DeltaQueue> {
         let ear = Arc::new(DeltaQueue::default());
-        lock(&ear.waiting).is_behind = true;
-        lock(&self.ears).push(Arc::clone(&ear));
+        lock(&ear.waiting).has_missed = true;
+        lock(&self.listeners).push(Arc::clone(&ear));
         self.joined.notify_one();
         ear
     }
 
-    pub(crate) fn leave(&self, gone: &Arc<DeltaQueue>) {
-        lock(&self.ears).retain(|ear| !Arc::ptr_eq(ear, gone));
+    pub(crate) fn remove(&self, gone: &Arc<DeltaQueue>) {
+        lock(&self.listeners).retain(|ear| !Arc::ptr_eq(ear, gone));
     }
 }
 
@@ -159,33 +159,33 @@ pub struct DeltaSender(Arc<DeltaListeners>);
 impl DeltaSender {
     /// Starts a call. It has no output yet, so no listener has missed any.
     pub(crate) fn begin(ears: Arc<DeltaListeners>) -> Self {
-        for ear in lock(&ears.ears).iter() {
-            lock(&ear.waiting).is_behind = false;
+        for ear in lock(&ears.listeners).iter() {
+            lock(&ear.waiting).has_missed = false;
         }
         Self(ears)
     }
 
     /// True if there are listeners.
-    pub fn is_heard(&self) -> bool {
-        !lock(&self.0.ears).is_empty()
+    pub fn has_listeners(&self) -> bool {
+        !lock(&self.0.listeners).is_empty()
     }
 
     /// Sends `delta`. A listener that has missed a delta or whose queue is full gets `so_far` instead, which includes
     /// it.
-    pub fn tell(&self, delta: &Delta, so_far: impl Fn() -> Delta) {
-        for ear in lock(&self.0.ears).iter() {
+    pub fn send(&self, delta: &Delta, so_far: impl Fn() -> Delta) {
+        for ear in lock(&self.0.listeners).iter() {
             lock(&ear.waiting).push(delta, &so_far);
-            ear.comes.notify_one();
+            ear.added.notify_one();
         }
     }
 
     /// Sends the output so far to the listeners that joined during the call.
     pub fn catch_up(&self, so_far: impl Fn() -> Delta) {
-        for ear in lock(&self.0.ears).iter() {
+        for ear in lock(&self.0.listeners).iter() {
             let mut waiting = lock(&ear.waiting);
-            if waiting.is_behind {
+            if waiting.has_missed {
                 waiting.replace(so_far());
-                ear.comes.notify_one();
+                ear.added.notify_one();
             }
         }
     }

@@ -28,7 +28,7 @@ pub(crate) struct RunStream {
     /// Its last event as committed, which may not be durable yet.
     pub(crate) committed: watch::Sender<Seq>,
     /// Listeners to the deltas of its model.
-    pub(crate) ears: Arc<DeltaListeners>,
+    pub(crate) delta_listeners: Arc<DeltaListeners>,
 }
 
 /// Event that suspended or ended a run.
@@ -101,7 +101,7 @@ impl RunStream {
             }),
             rest: watch::Sender::default(),
             committed: watch::Sender::new(head.seq),
-            ears: Arc::default(),
+            delta_listeners: Arc::default(),
         }
     }
 

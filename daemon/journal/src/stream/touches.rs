@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::history::{Removal, RemovedRun};
 use rye_core::id::{Lsn, Name, RunId};
 
-use crate::mailbox::{CoalescingQueue, Taken};
+use crate::coalescing_queue::{CoalescingQueue, Taken};
 
 /// Most touches that are stored.
 const MAX_RUNS: usize = 65_536;
@@ -91,7 +91,7 @@ struct Content {
 
 impl Touches {
     /// Records the changes of the commit at `lsn`: the runs, each with the directory of its project's files.
-    pub(crate) fn mark<'a>(
+    pub(crate) fn record<'a>(
         &self,
         lsn: Lsn,
         moved: impl Iterator<Item = (&'a RunId, &'a str, TouchKind)> + Clone,
@@ -113,7 +113,7 @@ impl Touches {
         if rests {
             self.0.post(enter);
         } else {
-            self.0.leave(enter);
+            self.0.post_lazily(enter);
         }
     }
 
@@ -187,21 +187,21 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::mailbox::LINGER;
+    use crate::coalescing_queue::LINGER;
 
     const WAIT: Duration = Duration::from_mins(1);
 
-    fn mark(touches: &Touches, lsn: u64, run: &str, kind: TouchKind) {
+    fn record(touches: &Touches, lsn: u64, run: &str, kind: TouchKind) {
         let run = RunId::new(run).unwrap();
-        touches.mark(Lsn(lsn), [(&run, "/p/.ai", kind)].into_iter());
+        touches.record(Lsn(lsn), [(&run, "/p/.ai", kind)].into_iter());
     }
 
     #[test]
     fn touches_of_one_run_merge_and_rest_is_reported_immediately() {
         let touches = Touches::default();
-        mark(&touches, 3, "a", TouchKind::Moved);
-        mark(&touches, 4, "a", TouchKind::Rested);
-        mark(&touches, 5, "a", TouchKind::Moved);
+        record(&touches, 3, "a", TouchKind::Moved);
+        record(&touches, 4, "a", TouchKind::Rested);
+        record(&touches, 5, "a", TouchKind::Moved);
         let taken = touches.take(WAIT);
         let [touch] = &taken.touches[..] else {
             panic!("{taken:?}");
@@ -217,10 +217,10 @@ mod tests {
     fn moves_are_delayed_and_close_ends_wait() {
         let touches = Touches::default();
         let begun = Instant::now();
-        mark(&touches, 1, "a", TouchKind::Moved);
+        record(&touches, 1, "a", TouchKind::Moved);
         assert_eq!(touches.take(WAIT).touches.len(), 1);
         assert!(begun.elapsed() >= LINGER);
-        mark(&touches, 2, "a", TouchKind::Moved);
+        record(&touches, 2, "a", TouchKind::Moved);
         touches.close();
         let last = touches.take(WAIT);
         assert_eq!((last.touches.len(), last.is_closed), (1, true));
@@ -231,7 +231,7 @@ mod tests {
         let touches = Touches::default();
         let most = u64::try_from(MAX_RUNS).unwrap();
         for number in 0..=most {
-            mark(
+            record(
                 &touches,
                 10 + number,
                 &format!("r{number}"),

@@ -29,8 +29,8 @@ fn reset(after: u64, so_far: &str) -> Delta {
 }
 
 /// Sends a delta of a text of which no listener has missed a part.
-fn tell(speaker: &DeltaSender, delta: &Delta) {
-    speaker.tell(delta, || panic!("nobody is behind"));
+fn send(speaker: &DeltaSender, delta: &Delta) {
+    speaker.send(delta, || panic!("nobody is behind"));
 }
 
 /// Receives the next item of a listener: the number of an event, or a delta.
@@ -46,7 +46,7 @@ async fn listening(rig: &Rig) -> (Journal, RunId, Live, DeltaSender) {
     let journal = rig.open().await;
     let run = journal.put_run(rig, "run-a", 0).await;
     let live = journal.listen(&run, Seq(4)).await.unwrap();
-    let speaker = journal.speaker(&run).unwrap();
+    let speaker = journal.delta_sender(&run).unwrap();
     (journal, run, live, speaker)
 }
 
@@ -55,9 +55,9 @@ async fn delta_is_shown_between_its_event_and_the_next() {
     let rig = Rig::new();
     let (journal, run, mut live, speaker) = listening(&rig).await;
     // Sent after event 6, which no listener has received yet, and then after event 8.
-    tell(&speaker, &text(6, "Hel"));
-    tell(&speaker, &text(6, "lo"));
-    tell(&speaker, &text(8, "Again."));
+    send(&speaker, &text(6, "Hel"));
+    send(&speaker, &text(6, "lo"));
+    send(&speaker, &text(8, "Again."));
     journal.put(turn(&run, 1)).await;
     journal.put(turn(&run, 2)).await;
     let mut shown = Vec::new();
@@ -81,7 +81,7 @@ async fn delta_wakes_waiting_listener() {
     let (_journal, _run, mut live, speaker) = listening(&rig).await;
     let (shown, ()) = tokio::join!(next(&mut live), async {
         tokio::task::yield_now().await;
-        tell(&speaker, &text(4, "Hello"));
+        send(&speaker, &text(4, "Hello"));
     });
     assert_eq!(shown, Err(text(4, "Hello")));
 }
@@ -99,7 +99,7 @@ async fn slow_listener_gets_text_so_far_within_bound() {
             position: step,
             ..text(4, "word ")
         };
-        speaker.tell(&said, || reset(4, &format!("up to {step}")));
+        speaker.send(&said, || reset(4, &format!("up to {step}")));
         assert_eq!(
             next(&mut quick).await,
             Err(said),
@@ -119,7 +119,7 @@ async fn slow_listener_gets_text_so_far_within_bound() {
     }
     assert!(waited > 0 && waited < MOST, "{waited}");
     // A delta that is longer than the queue is replaced by the text so far.
-    speaker.tell(&text(4, &"x".repeat(MOST)), || reset(4, "the end"));
+    speaker.send(&text(4, &"x".repeat(MOST)), || reset(4, "the end"));
     assert_eq!(next(&mut live).await, Err(reset(4, "the end")));
 }
 
@@ -128,35 +128,38 @@ async fn late_listener_gets_text_so_far_first() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;
-    let speaker = journal.speaker(&run).unwrap();
-    assert!(!speaker.is_heard(), "nobody listens yet");
+    let speaker = journal.delta_sender(&run).unwrap();
+    assert!(!speaker.has_listeners(), "nobody listens yet");
     let mut late = journal.listen(&run, Seq(4)).await.unwrap();
-    assert!(speaker.is_heard());
+    assert!(speaker.has_listeners());
     // The speaker is notified of the listener between two deltas.
     speaker.joined().await;
     speaker.catch_up(|| reset(4, "Hel"));
-    tell(&speaker, &text(4, "lo"));
+    send(&speaker, &text(4, "lo"));
     assert_eq!(next(&mut late).await, Err(reset(4, "Hel")));
     assert_eq!(next(&mut late).await, Err(text(4, "lo")));
     // Or the listener gets the text so far with the next delta.
     let mut later = journal.listen(&run, Seq(4)).await.unwrap();
-    speaker.tell(&text(4, "!"), || reset(4, "Hello!"));
+    speaker.send(&text(4, "!"), || reset(4, "Hello!"));
     assert_eq!(next(&mut later).await, Err(reset(4, "Hello!")));
     assert_eq!(next(&mut late).await, Err(text(4, "!")));
     drop((late, later));
-    assert!(!speaker.is_heard(), "who left is told nothing any more");
+    assert!(
+        !speaker.has_listeners(),
+        "who left is told nothing any more"
+    );
 }
 
 #[tokio::test]
 async fn reset_replaces_deltas_and_new_call_starts_complete() {
     let rig = Rig::new();
     let (journal, run, mut live, speaker) = listening(&rig).await;
-    tell(&speaker, &text(4, "Half a th"));
-    tell(&speaker, &reset(4, ""));
+    send(&speaker, &text(4, "Half a th"));
+    send(&speaker, &reset(4, ""));
     assert_eq!(next(&mut live).await, Err(reset(4, "")));
     let _idle = journal.listen(&run, Seq(4)).await.unwrap();
-    let speaker = journal.speaker(&run).unwrap();
-    tell(&speaker, &text(4, "Anew."));
+    let speaker = journal.delta_sender(&run).unwrap();
+    send(&speaker, &text(4, "Anew."));
     assert_eq!(next(&mut live).await, Err(text(4, "Anew.")));
     // The subscription ends with the run.
     journal.put(vec![change(&run, finish())]).await;

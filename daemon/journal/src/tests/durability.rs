@@ -358,7 +358,7 @@ async fn hanging_disk_delays_commits_but_not_notes() {
         journal.note(&run, event).unwrap();
     }
     let one_more = journal.note(&run, process_started(1, "boot"));
-    assert!(matches!(one_more, Err(Error::Behind)));
+    assert!(matches!(one_more, Err(Error::DiskOverloaded)));
     // Waiting commits do not block a caller that reads or ends a run.
     assert!(journal.snapshot(&run).is_some());
     rig.faults.inner.sync(Sync::Works);

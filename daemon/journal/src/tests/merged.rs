@@ -7,7 +7,7 @@ use rye_core::model::{Budget, Spec};
 use crate::Journal;
 use crate::error::Error;
 use crate::sequencer::Ticket;
-use crate::stream::wide::FEED_COMMITS;
+use crate::stream::all_runs::FEED_COMMITS;
 use crate::testing::*;
 use crate::{Cursor, Of, Read, Since, Spot, Until};
 use rye_core::state::Change;
@@ -109,7 +109,7 @@ async fn merged_readers_get_every_event_once() {
         let journal = Arc::clone(&journal);
         readers.spawn(async move {
             // They begin at different times, and at the same position.
-            let lsn = Lsn(begin.behind.0 + 1 + reader * 60);
+            let lsn = Lsn(begin.commit.0 + 1 + reader * 60);
             journal.durable(Ticket { lsn }).await.unwrap();
             let mut merged = journal.merged(all(Some(begin), true)).await.unwrap();
             let (mut told, mut ended) = (Vec::new(), 0);
@@ -202,7 +202,7 @@ async fn slow_reader_continues_in_history() {
     let begin = place(&mut merged).await;
     assert!(merged.next().now_or_never().is_none());
     let run = journal.put_run(&rig, "run-a", 0).await;
-    let first = begin.behind.next();
+    let first = begin.commit.next();
     let mut step = 0;
     eventually(async || {
         for _ in 0..FEED_COMMITS {
@@ -237,7 +237,7 @@ async fn slow_reader_continues_in_history() {
         );
     }
     let ahead = Spot {
-        behind: Lsn(u64::MAX),
+        commit: Lsn(u64::MAX),
         more: 0,
     };
     let refused = journal.merged(all(Some(ahead), true)).await;
@@ -354,7 +354,7 @@ async fn merged_cursor_filters_runs() {
 async fn wide_feed_is_dropped_without_listeners() {
     let rig = Rig::new();
     let journal = rig.open().await;
-    let is_there = || journal.published.wide.is_heard();
+    let is_there = || journal.published.wide.has_listeners();
     assert!(!is_there());
     let mut merged = journal.merged(all(None, true)).await.unwrap();
     let _begin = place(&mut merged).await;

@@ -53,7 +53,7 @@ async fn a_log_cut_anywhere_in_its_last_two_frames_opens_to_a_legal_prefix() {
     for cut in ends[last - 2]..ends[last] {
         restore(rig.root.path(), &whole);
         let mut torn = bytes.clone();
-        let end = torn.len() - segment::MARK.len();
+        let end = torn.len() - segment::TRAILER.len();
         torn[cut..end].fill(if cut % 2 == 0 { 0xa5 } else { 0 });
         fs::write(&path, torn).unwrap();
         let (journal, recovered) = rig.try_open().await.unwrap();
@@ -90,7 +90,7 @@ async fn torn_log_undoes_money_with_its_event() {
     for cut in (ends[last - 2]..ends[last]).step_by(3) {
         restore(rig.root.path(), &whole);
         let mut torn = bytes.clone();
-        let end = torn.len() - segment::MARK.len();
+        let end = torn.len() - segment::TRAILER.len();
         torn[cut..end].fill(0xa5);
         fs::write(&path, torn).unwrap();
         let journal = rig.open().await;

@@ -54,7 +54,7 @@ fn why(removed: Result<Vec<RemovedRun>, Error>) -> RefusalReason {
 async fn runs_of_all(journal: &Journal) -> Vec<RunId> {
     let of = Of::All(Box::new(|_| true));
     let since = Since::Spot(Spot {
-        behind: Lsn(0),
+        commit: Lsn(0),
         more: 0,
     });
     let mut cursor = journal.read(of, since, Until::Now).await.unwrap();

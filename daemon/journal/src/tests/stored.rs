@@ -46,7 +46,7 @@ fn walked(start_from: Option<StartFrom>) -> Task {
     })
 }
 
-fn talked() -> Task {
+fn thread_task() -> Task {
     Task::Thread(ThreadSource {
         carried: None,
         text: "# D".into(),
@@ -220,17 +220,17 @@ fn continues() -> Stored {
 fn thread(events: &[Event]) -> Stored {
     let composed = json!({"head": "0".repeat(64), "tools": ["rye_execute"], "bytes": 100});
     let start = [owned(), event("prompt_composed", &composed)];
-    run(talked(), &[&start, events].concat())
+    run(thread_task(), &[&start, events].concat())
 }
 
-fn told() -> Event {
+fn nudged() -> Event {
     event(
         "cognition_in",
         &json!({"turn": 1, "source": "nudge", "text": "Return it."}),
     )
 }
 
-fn said_to() -> Event {
+fn message_queued() -> Event {
     event(
         "message_queued",
         &json!({"text": "Be quick.", "by": "uid:0"}),
@@ -256,7 +256,7 @@ fn call_started(position: u32) -> Event {
     event("tool_call_start", &payload)
 }
 
-fn said() -> [Event; 2] {
+fn model_answered() -> [Event; 2] {
     let call = |id: &str| json!({"type": "call", "id": id, "name": "rye_execute", "input": {"item_id": "rye/bash"}});
     let message = json!({
         "role": "assistant", "origin": {"provider": "p", "model": "m"}, "raw": "[]", "stop": "calls",
@@ -299,7 +299,7 @@ fn thread_ended() -> Stored {
             &json!({"output": {"words": 4}, "elapsed_ms": 9}),
         ),
     ];
-    thread(&[&turn()[..], &said(), &end].concat())
+    thread(&[&turn()[..], &model_answered(), &end].concat())
 }
 
 /// A run in every state.
@@ -325,11 +325,11 @@ fn records() -> Vec<(&'static str, Stored)> {
         ("graph_ending", walk(&[step(None), failed(), ending()])),
         ("graph_suspended", walk(&[step(None), done(), suspended()])),
         ("graph_ended", walk(&[step(None), done(), end()])),
-        ("thread_composing", run(talked(), &[owned()])),
-        ("thread_before", thread(&[told(), said_to()])),
+        ("thread_composing", run(thread_task(), &[owned()])),
+        ("thread_before", thread(&[nudged(), message_queued()])),
         (
             "thread_calling",
-            thread(&[&[told()][..], &turn(), &[call_started(0)]].concat()),
+            thread(&[&[nudged()][..], &turn(), &[call_started(0)]].concat()),
         ),
         (
             "thread_acting",
@@ -337,7 +337,7 @@ fn records() -> Vec<(&'static str, Stored)> {
                 &[
                     &turn()[..],
                     &[call_started(0), call_started(1)],
-                    &said(),
+                    &model_answered(),
                     &[call_ended()],
                 ]
                 .concat(),

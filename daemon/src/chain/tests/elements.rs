@@ -13,7 +13,7 @@ fn write(world: &World, name: &str, executor: &str, more: &str) {
 }
 
 /// Returns the error for a tool of this version whose executor sets `constraints`, or `None` if it is accepted.
-fn said_of(constraints: &str, version: &str) -> Option<String> {
+fn error_of(constraints: &str, version: &str) -> Option<String> {
     let world = World::new();
     write(
         &world,
@@ -58,7 +58,7 @@ fn child_constraints_bound_versions_inclusively() {
         ),
         ("{}", "1.0.0", None),
     ] {
-        let said = said_of(constraints, version);
+        let said = error_of(constraints, version);
         match (told, said) {
             (None, None) => {}
             (Some(told), Some(said)) => assert!(said.contains(told), "{said}"),

@@ -184,7 +184,14 @@ async fn rebuild_replaces_what_differs_and_leaves_what_is_right() {
     let running = life.begun(&rig, &files, "running").await;
     let running_text = transcript(&transcript_of(&files, &running), 4).await;
     // Its record follows within a second.
-    eventually(async || life.exports.table.behind().is_empty().then_some(())).await;
+    eventually(async || {
+        life.exports
+            .table
+            .written_positions()
+            .is_empty()
+            .then_some(())
+    })
+    .await;
     life.end().await;
     let before = image(&files);
     let life = Life::begin(&rig).await;

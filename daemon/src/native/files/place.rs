@@ -111,7 +111,7 @@ impl Workspace {
     }
 
     /// Path of `opened` below the project, without links.
-    fn place_of(&self, opened: &impl AsFd, given: &str) -> Result<PathBuf, Error> {
+    fn path_of(&self, opened: &impl AsFd, given: &str) -> Result<PathBuf, Error> {
         let real = real_path(opened).map_err(|error| refine(given, error))?;
         let below = real.strip_prefix(&self.real);
         below
@@ -126,7 +126,7 @@ impl Workspace {
         let path = self.relative(given)?;
         let opened = self.opened(&path, TO_READ);
         let file = File::from(opened.map_err(|errno| refine(given, errno.into()))?);
-        let place = self.place_of(&file, given)?;
+        let place = self.path_of(&file, given)?;
         found(file, place, given)
     }
 
@@ -135,7 +135,7 @@ impl Workspace {
         let path = self.relative(given)?;
         let opened = self.opened(&path, TO_LIST);
         let opened = opened.map_err(|errno| refine(given, errno.into()))?;
-        let place = self.place_of(&opened, given)?;
+        let place = self.path_of(&opened, given)?;
         Ok((Dir::from(opened), place))
     }
 
@@ -148,8 +148,8 @@ impl Workspace {
     pub(super) fn target(&self, given: &str) -> Result<Target, Error> {
         let relative = self.relative(given)?;
         let path = match self.opened(&relative, OFlag::O_PATH) {
-            Ok(opened) => self.place_of(&opened, given)?,
-            Err(Errno::ENOENT) => self.place_of_new(&relative, given)?,
+            Ok(opened) => self.path_of(&opened, given)?,
+            Err(Errno::ENOENT) => self.path_of_new(&relative, given)?,
             Err(errno) => return Err(refine(given, errno.into())),
         };
         if path.starts_with(PROTECTED) {
@@ -171,7 +171,7 @@ impl Workspace {
     }
 
     /// Path of a new file, below its deepest existing directory.
-    fn place_of_new(&self, relative: &Path, given: &str) -> Result<PathBuf, Error> {
+    fn path_of_new(&self, relative: &Path, given: &str) -> Result<PathBuf, Error> {
         let unusable = || Error::Not {
             path: given.to_owned(),
             expected: "a name for a file",
@@ -183,7 +183,7 @@ impl Workspace {
             above = above.parent().ok_or_else(unusable)?;
             match self.opened(above, TO_LIST) {
                 Ok(opened) => {
-                    let mut place = self.place_of(&opened, given)?;
+                    let mut place = self.path_of(&opened, given)?;
                     place.extend(missing.into_iter().rev());
                     return Ok(place);
                 }

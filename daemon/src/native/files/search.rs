@@ -116,7 +116,7 @@ pub(super) fn glob(place: &Workspace, asked: &Globbed, watch: &Watch) -> Result<
         found: Vec::new(),
     };
     let walk = Walk::new(place, watch, [asked.pattern.as_str()])?;
-    let cut = walk.go(&directory, &path, &mut files);
+    let cut = walk.run(&directory, &path, &mut files);
     let found = files.found;
     let mut output = found.join("\n");
     output.push_str(if found.is_empty() { "" } else { "\n" });
@@ -255,7 +255,7 @@ pub(super) fn grep(place: &Workspace, asked: &Grepped, watch: &Watch) -> Result<
     };
     let cut = if let Some((directory, path)) = &begin {
         let walk = Walk::new(place, watch, asked.include.as_deref())?;
-        walk.go(directory, path, &mut lines)
+        walk.run(directory, path, &mut lines)
     } else {
         let found = place.file(given)?;
         if let Some(content) = found.content(MOST_SEARCHED)? {

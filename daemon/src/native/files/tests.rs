@@ -39,7 +39,7 @@ impl FilesFixture {
     }
 
     /// Answer of `tool`, or the code and the message of its failure.
-    fn ask(&self, tool: FileTool, params: Value) -> Result<Value, (String, String)> {
+    fn execute(&self, tool: FileTool, params: Value) -> Result<Value, (String, String)> {
         let told = |failure: Failure| (failure.code, failure.message);
         let Value::Object(params) = params else {
             panic!("parameters are a map")
@@ -51,7 +51,7 @@ impl FilesFixture {
     }
 
     fn ok(&self, tool: FileTool, params: Value) -> Value {
-        let answer = self.ask(tool, params).unwrap();
+        let answer = self.execute(tool, params).unwrap();
         assert_eq!(answer["success"], true, "{answer}");
         answer
     }
@@ -59,7 +59,7 @@ impl FilesFixture {
     #[track_caller]
     fn refused(&self, tool: FileTool, params: Value, code: &str, told: &str) {
         let asked = params.to_string();
-        let (found, message) = self.ask(tool, params).unwrap_err();
+        let (found, message) = self.execute(tool, params).unwrap_err();
         assert_eq!(found, code, "{asked}: {message}");
         assert!(message.contains(told), "{asked}: {message}");
     }
@@ -313,7 +313,7 @@ fn write_is_atomic_and_keeps_permissions() {
     stage.refused(FileTool::Write, onto, "invalid_params", "not a plain file");
     symlink("nowhere", stage.project().join("dangling")).unwrap();
     let onto = json!({"path": "dangling", "content": "x"});
-    assert!(stage.ask(FileTool::Write, onto).is_err());
+    assert!(stage.execute(FileTool::Write, onto).is_err());
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn batch_with_invalid_file_writes_none() {
     let file = |path: &str| json!({"path": path, "content": "new\n"});
     for bad in ["dir", "../x", "old", "./old"] {
         let batch = json!({"files": [file("old"), file("fresh"), file(bad)]});
-        assert!(stage.ask(FileTool::Write, batch).is_err(), "{bad}");
+        assert!(stage.execute(FileTool::Write, batch).is_err(), "{bad}");
         assert_eq!(stage.get("old"), b"old\n");
         assert_eq!(stage.names(""), ["dir", "old"]);
     }

@@ -38,7 +38,7 @@ pub(super) enum Cut {
 
 /// A walk of a directory.
 pub(super) struct Walk<'a> {
-    pub(super) place: &'a Workspace,
+    pub(super) workspace: &'a Workspace,
     pub(super) watch: &'a Watch,
     /// Names of hidden entries that are visited anyway.
     pub(super) named: GlobSet,
@@ -66,7 +66,7 @@ impl<'a> Walk<'a> {
             }
         }
         Ok(Self {
-            place,
+            workspace: place,
             watch,
             named: named.build().map_err(|error| bad_pattern("", &error))?,
             until: Instant::now() + LONGEST,
@@ -75,13 +75,13 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks `directory`, whose path is `path`.
-    pub(super) fn go(
+    pub(super) fn run(
         mut self,
         directory: &Dir,
         path: &Path,
         visit: &mut impl Visit,
     ) -> Option<Cut> {
-        let mut rules = self.place.rules_above(path);
+        let mut rules = self.workspace.rules_above(path);
         let begun = path.to_owned();
         if self
             .below(directory, &begun, Path::new(""), &mut rules, visit)

@@ -33,7 +33,7 @@ pub(super) struct File {
 struct Ready {
     draft: Draft,
     path: String,
-    told: Value,
+    result: Value,
 }
 
 /// Writes one file or several.
@@ -47,7 +47,7 @@ pub(super) fn write(place: &Workspace, asked: WriteParams) -> Result<Value, Erro
             let target = place.target(&path)?;
             let ready = prepare(place, target, &content)?;
             ready.draft.put()?;
-            Ok(ready.told)
+            Ok(ready.result)
         }
         WriteParams {
             path: None,
@@ -83,7 +83,12 @@ fn write_all(place: &Workspace, files: &[File]) -> Result<Value, Error> {
         .map(|(target, file)| prepare(place, target, &file.content))
         .collect::<Result<_, _>>()?;
     let (mut results, mut errors) = (Vec::new(), Vec::new());
-    for Ready { draft, path, told } in ready {
+    for Ready {
+        draft,
+        path,
+        result: told,
+    } in ready
+    {
         match draft.put() {
             Ok(()) => results.push(told),
             Err(error) => errors.push(json!({
@@ -126,7 +131,7 @@ fn prepare(place: &Workspace, target: Target, content: &str) -> Result<Ready, Er
     Ok(Ready {
         draft: place.draft(target, content.as_bytes())?,
         path,
-        told,
+        result: told,
     })
 }
 

@@ -91,17 +91,17 @@ async fn step_of(daemon: &Daemon, run: &RunId) -> Value {
 }
 
 /// Cost of `run` that `access` reports, in its record and in the list.
-async fn told(access: &Access, daemon: &Daemon, run: &RunId) -> (String, u32) {
+async fn cost_views(access: &Access, daemon: &Daemon, run: &RunId) -> (String, u32) {
     let record = daemon.record(run).await;
     let caller = &record.spec.layers[0];
-    let on_record = access.visible(caller, run).await.unwrap().beside().await;
+    let on_record = access.visible(caller, run).await.unwrap().extras().await;
     let cost = on_record.unwrap().cost;
     let (list, _) = access
         .list(caller, Filter::default(), None, 10)
         .await
         .unwrap();
     let listed = list.into_iter().find(|listed| listed.run.id == *run);
-    assert_eq!(listed.unwrap().beside.cost, cost);
+    assert_eq!(listed.unwrap().extras.cost, cost);
     (cost.usage.money.to_string(), cost.usage.turns)
 }
 
@@ -118,12 +118,24 @@ async fn run_cost_is_in_record_lists_and_graphs() {
     pay(&daemon, &child, 1, "0.02").await;
     let access = Access::new(daemon.supervisor.clone());
     let of = |money: &str, turns| (money.to_owned(), turns);
-    assert_eq!(told(&access, &daemon, &child).await, of("0.020000000", 1));
-    assert_eq!(told(&access, &daemon, &root).await, of("0.030000000", 2));
+    assert_eq!(
+        cost_views(&access, &daemon, &child).await,
+        of("0.020000000", 1)
+    );
+    assert_eq!(
+        cost_views(&access, &daemon, &root).await,
+        of("0.030000000", 2)
+    );
     fs::write(project.join("go"), "").unwrap();
     assert_eq!(daemon.settled(&root).await, Status::Completed);
-    assert_eq!(told(&access, &daemon, &child).await, of("0.020000000", 1));
-    assert_eq!(told(&access, &daemon, &root).await, of("0.030000000", 2));
+    assert_eq!(
+        cost_views(&access, &daemon, &child).await,
+        of("0.020000000", 1)
+    );
+    assert_eq!(
+        cost_views(&access, &daemon, &root).await,
+        of("0.030000000", 2)
+    );
     let asks = ASKS
         .replace("PARENT", root.as_str())
         .replace("CHILD", child.as_str());

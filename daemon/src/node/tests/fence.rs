@@ -6,7 +6,7 @@ use std::time::Duration;
 use rye_core::model::{Kill, RunEvent, Status};
 
 use super::rig::Rig;
-use super::stage::{Act, ScriptedEffects};
+use super::scripted_effects::{Act, ScriptedEffects};
 use rye_journal::Change;
 
 /// Calls `t/child`, and then takes a step of its own.

@@ -26,7 +26,7 @@ use rye_core::model::{ApprovalAnswer, Event, Kill, KillReceipt, Run, RunEvent, S
 
 use self::cells::{Cell, CellRequest, Kind, RunPhase, cells};
 use super::rig::{Daemon, PATIENCE, Rig};
-use super::stage::{Act, ScriptedEffects, is_node};
+use super::scripted_effects::{Act, ScriptedEffects, is_node};
 use crate::port::Resume;
 use crate::services::AttemptCtx;
 use rye_host::task::Group;
@@ -70,7 +70,7 @@ impl Cell {
             | RunPhase::Hooks
             | RunPhase::Ending
             | RunPhase::Waiting
-            | RunPhase::Asked => ECHO,
+            | RunPhase::AwaitingApproval => ECHO,
         };
         let hooks = match self.place {
             RunPhase::Hooks => format!("hooks: [{{event: after_step, action: {ECHO}}}], "),
@@ -91,7 +91,7 @@ impl Cell {
         };
         let first = match self.place {
             RunPhase::Waiting => "type: wait, for: 30".to_owned(),
-            RunPhase::Asked => "type: approval, message: Now?".to_owned(),
+            RunPhase::AwaitingApproval => "type: approval, message: Now?".to_owned(),
             _ => format!("{retry}{work}"),
         };
         format!(
@@ -139,7 +139,7 @@ impl Cell {
                 | RunPhase::Ended
                 | RunPhase::Backoff
                 | RunPhase::Waiting
-                | RunPhase::Asked,
+                | RunPhase::AwaitingApproval,
             ) => 0,
             _ => 1,
         }
@@ -188,7 +188,7 @@ impl Cell {
                 };
                 until(daemon, &run, waits).await;
             }
-            RunPhase::Asked => {
+            RunPhase::AwaitingApproval => {
                 until(daemon, &run, |run| run.suspension().is_some()).await;
             }
             RunPhase::ChildSuspended => {
@@ -270,8 +270,11 @@ impl Cell {
         if matches!(self.request, CellRequest::Stop | CellRequest::Crash) {
             waits = Group::new();
         }
-        let (daemon, mut answer) =
-            in_time("the request", self.ask(&rig, &stage, daemon, &asked)).await;
+        let (daemon, mut answer) = in_time(
+            "the request",
+            self.send_request(&rig, &stage, daemon, &asked),
+        )
+        .await;
         let finished = Box::pin(self.finish(&rig, &stage, &daemon, &asked));
         in_time("the end", finished).await;
         in_time("the answer", answer.next()).await;
@@ -283,7 +286,7 @@ impl Cell {
     }
 
     /// Makes the request; answers may arrive later.
-    async fn ask(
+    async fn send_request(
         self,
         rig: &Rig,
         stage: &Arc<ScriptedEffects>,
@@ -395,7 +398,7 @@ impl Cell {
             for run in runs(daemon).await {
                 let record = daemon.record(&run).await;
                 over &= record.status().is_terminal();
-                if record.asks().next().is_some() {
+                if record.open_approvals().next().is_some() {
                     let answer = ApprovalAnswer {
                         id: Name::default(),
                         approved: true,

@@ -7,7 +7,7 @@ use rye_core::model::{Budget, Event, Failure, Fate, ParentEnd, Run, Spec, Status
 
 use super::fence::PARENT;
 use super::rig::{Daemon, Rig};
-use super::stage::{Act, ScriptedEffects};
+use super::scripted_effects::{Act, ScriptedEffects};
 use rye_journal::Change;
 
 const CHILD: &str = "config:

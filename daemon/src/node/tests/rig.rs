@@ -15,7 +15,7 @@ use rye_core::seal::{SecretKey, sign_text};
 use rye_item::keys::KeyDir;
 use tempfile::TempDir;
 
-use super::stage::ScriptedEffects;
+use super::scripted_effects::ScriptedEffects;
 use crate::config::{Args, Config, Environment, load};
 use crate::dispatch::Dispatcher;
 use crate::exports::{self, Exports};
@@ -44,7 +44,7 @@ pub(crate) struct Rig {
     signer: Arc<NodeKey>,
     pub(crate) clock: Arc<ManualClock>,
     /// Executor of effects; `None` is the daemon itself.
-    pub(crate) stage: Option<Arc<ScriptedEffects>>,
+    pub(crate) effects: Option<Arc<ScriptedEffects>>,
     /// End of the previous daemon.
     pub(crate) last_death: Death,
 }
@@ -88,7 +88,7 @@ impl Rig {
             key,
             signer,
             clock: Arc::default(),
-            stage: None,
+            effects: None,
             last_death: Death::Unknown,
         }
     }
@@ -96,7 +96,7 @@ impl Rig {
     /// A rig with a manual clock, with effects executed by `stage`.
     pub(crate) fn staged(stage: Arc<ScriptedEffects>) -> Self {
         Self {
-            stage: Some(stage),
+            effects: Some(stage),
             ..Self::new()
         }
     }
@@ -104,7 +104,7 @@ impl Rig {
     /// Starts a daemon on the existing state, and recovers its runs.
     pub(crate) async fn start(&self) -> Daemon {
         let wall: Arc<dyn Clock> = Arc::new(HostClock);
-        let staged = self.stage.is_some();
+        let staged = self.effects.is_some();
         let (clock, timer): (Arc<dyn Clock>, Arc<dyn Timer>) = if staged {
             (
                 Arc::<ManualClock>::clone(&self.clock),
@@ -128,8 +128,8 @@ impl Rig {
         let projects = Arc::new(Projects::new(Arc::clone(&self.config), wall));
         let spawner = Spawner::new(None, process::harden());
         let real: Arc<dyn Dispatch> = Arc::new(Dispatcher::new(Arc::clone(&self.config), spawner));
-        let dispatch = match &self.stage {
-            Some(stage) => stage.before(real),
+        let dispatch = match &self.effects {
+            Some(stage) => stage.wrap(real),
             None => real,
         };
         let (supervisor, launches) = Supervisor::new(
@@ -192,7 +192,7 @@ impl Rig {
     pub(crate) async fn crash(&self, daemon: Daemon) -> Daemon {
         let (state, kept) = (&self.config.state_dir, self.root.path().join("kept"));
         copy(self.root.path(), &kept);
-        if let Some(stage) = &self.stage {
+        if let Some(stage) = &self.effects {
             stage.next_life();
         }
         let Daemon {

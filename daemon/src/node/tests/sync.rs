@@ -44,7 +44,7 @@ const LOUD: &str = "config:
 /// The commands, and their reports.
 struct Loud {
     run: RunId,
-    said: Lines<BufReader<pipe::Receiver>>,
+    lines: Lines<BufReader<pipe::Receiver>>,
     /// Held open, so that the commands continue.
     _go: File,
 }
@@ -65,20 +65,20 @@ impl Loud {
         let said = pipe::OpenOptions::new().open_receiver(directory.join("said"));
         let mut said = BufReader::new(said.unwrap()).lines();
         let run = daemon.run(&directory, "t/loud").await;
-        all_say(&mut said, "runs").await;
+        all_print(&mut said, "runs").await;
         daemon.faults.inner.sync(Syncs::Hangs);
         let mut go = OpenOptions::new();
         let go = go.read(true).write(true).open(directory.join("go"));
         Self {
             run,
-            said,
+            lines: said,
             _go: go.unwrap(),
         }
     }
 
     /// Resolves when none of their processes is left.
     async fn are_gone(&mut self) {
-        while in_time("the end", self.said.next_line())
+        while in_time("the end", self.lines.next_line())
             .await
             .unwrap()
             .is_some()
@@ -86,7 +86,7 @@ impl Loud {
     }
 }
 
-async fn all_say(said: &mut Lines<BufReader<pipe::Receiver>>, word: &str) {
+async fn all_print(said: &mut Lines<BufReader<pipe::Receiver>>, word: &str) {
     for _ in 0..3 {
         let line = in_time(word, said.next_line()).await.unwrap();
         assert_eq!(line.as_deref(), Some(word));
@@ -98,7 +98,7 @@ async fn hanging_sync_delays_neither_output_nor_kill() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let mut loud = Loud::start(&rig, &daemon, "").await;
-    all_say(&mut loud.said, "wrote").await;
+    all_print(&mut loud.lines, "wrote").await;
     let mut killed = Group::new();
     let (supervisor, run) = (daemon.supervisor.clone(), loud.run.clone());
     killed.spawn(async move {

@@ -34,7 +34,7 @@ fn place(rig: &Rig, space: &Path, name: &str, text: &str) {
 }
 
 /// Environment of a process in `project`.
-async fn told(daemon: &Daemon, project: &Path) -> String {
+async fn tool_output(daemon: &Daemon, project: &Path) -> String {
     let run = daemon.run(project, "t/tells").await;
     let run = daemon.ended(&run).await;
     let result = run.result();
@@ -68,12 +68,12 @@ async fn process_gets_project_variables_without_provider_secrets() {
     // Files of the same names use other secrets; those of the replaced files are withheld too.
     place(&rig, &first, "theirs", &provider("theirs", "OTHER"));
     place(&rig, &first, "anthropic", &provider("anthropic", "OTHER"));
-    let of_first = told(&daemon, &first).await;
+    let of_first = tool_output(&daemon, &first).await;
     assert!(of_first.contains("COLOUR=\"blue"), "{of_first}");
     assert!(of_first.contains("PASSED=\"harmless"), "{of_first}");
     assert!(!of_first.contains("sk-"), "{of_first}");
     // A file of a project counts in that project.
-    let of_second = told(&daemon, &second).await;
+    let of_second = tool_output(&daemon, &second).await;
     assert!(of_second.contains("OWN_KEY=\"sk-own"), "{of_second}");
     assert_eq!(of_second.matches("sk-").count(), 1, "{of_second}");
     daemon.stop().await;
@@ -85,7 +85,7 @@ async fn process_is_refused_while_secrets_are_unknown() {
     let daemon = rig.start().await;
     let project = rig.project("p", &[("tells", TELLS)]);
     place(&rig, &project, "mine", &provider("mine", "not a name"));
-    let told_of_nothing = told(&daemon, &project).await;
+    let told_of_nothing = tool_output(&daemon, &project).await;
     assert!(told_of_nothing.contains("RYE_RUN_ID"), "{told_of_nothing}");
     std::fs::write(project.join(".env"), "COLOUR=blue\n").unwrap();
     let run = daemon.run(&project, "t/tells").await;

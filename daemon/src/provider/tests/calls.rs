@@ -5,7 +5,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::time::{Instant, timeout};
 
 use super::*;
-use crate::http::peer::{LONG, STREAM, chunk, heard, is_closed, saying, server};
+use crate::http::peer::{LONG, STREAM, chunk, is_closed, read_request, saying, server};
 
 /// Head of a stream with the request id `req-1`.
 fn named_stream() -> String {
@@ -91,7 +91,7 @@ async fn next_call_reuses_connection() {
     let (address, mut tasks) = server(|mut peer, _| async move {
         let answer = format!("{STREAM}{}0\r\n\r\n", chunk(&events(&hello())));
         peer.write_all(answer.as_bytes()).await.unwrap();
-        heard(&mut peer).await;
+        read_request(&mut peer).await;
         peer.write_all(answer.as_bytes()).await.unwrap();
     })
     .await;

@@ -26,7 +26,7 @@ async fn failing(answer: String) -> (Failure, Received) {
     (failure, call.received())
 }
 
-fn seen(failure: &Failure) -> (Class, Charge, bool) {
+fn verdict_of(failure: &Failure) -> (Class, Charge, bool) {
     let Failure { verdict, begun, .. } = failure;
     (verdict.class, verdict.charge, *begun)
 }
@@ -77,9 +77,12 @@ async fn error_response_has_not_begun() {
     ] {
         let (failure, received) = failing(answer(status, lines, &body)).await;
         assert_eq!(received, Received::default(), "{status}");
-        assert_eq!(seen(&failure), (class, charge, false), "{status}");
+        assert_eq!(verdict_of(&failure), (class, charge, false), "{status}");
         assert_eq!(failure.trouble.to_string(), told);
-        assert!(matches!(failure.trouble, Trouble::Told(_)), "{failure:?}");
+        assert!(
+            matches!(failure.trouble, Trouble::Reported(_)),
+            "{failure:?}"
+        );
     }
 }
 
@@ -162,7 +165,7 @@ async fn broken_stream_reports_progress() {
         };
         let (failure, arrived) = failing(format!("{STREAM}{body}{end}")).await;
         let expected = (Class::Transient, charge, received.reported.is_some());
-        assert_eq!(seen(&failure), expected, "{body}");
+        assert_eq!(verdict_of(&failure), expected, "{body}");
         assert_eq!(arrived, received, "{body}");
         let text = failure.trouble.to_string();
         assert!(text.contains(told), "{text}");
@@ -173,7 +176,10 @@ async fn broken_stream_reports_progress() {
 async fn unreadable_event_fails_once_and_names_providers_page() {
     let body = format!("{}data: {{\n\n", events(&[start()]));
     let (failure, arrived) = failing(format!("{STREAM}{}0\r\n\r\n", chunk(&body))).await;
-    assert_eq!(seen(&failure), (Class::Permanent, Charge::Known, true));
+    assert_eq!(
+        verdict_of(&failure),
+        (Class::Permanent, Charge::Known, true)
+    );
     assert_eq!(arrived, begun(0));
     let text = failure.trouble.to_string();
     assert!(text.contains("docs/providers.md"), "{text}");
@@ -188,7 +194,10 @@ async fn body_that_is_not_utf8_is_malformed() {
     .await;
     let (_clock, providers) = providers();
     let failure = failure(&mut call(&providers, &model(address)).await).await;
-    assert_eq!(seen(&failure), (Class::Permanent, Charge::Known, false));
+    assert_eq!(
+        verdict_of(&failure),
+        (Class::Permanent, Charge::Known, false)
+    );
     let text = failure.trouble.to_string();
     assert!(text.starts_with("a line is not UTF-8; "), "{text}");
 }
@@ -201,17 +210,17 @@ async fn connection_failures_are_distinguished() {
     let (_clock, providers) = providers();
     let refused = failure(&mut call(&providers, &model(nobody)).await).await;
     let expected = (Class::Transient, Charge::Nothing, false);
-    assert_eq!(seen(&refused), expected, "{refused:?}");
+    assert_eq!(verdict_of(&refused), expected, "{refused:?}");
 
     let (unanswered, received) = failing(String::new()).await;
     assert_eq!(received, Received::default());
     let expected = (Class::Transient, Charge::Hold, false);
-    assert_eq!(seen(&unanswered), expected, "{unanswered:?}");
+    assert_eq!(verdict_of(&unanswered), expected, "{unanswered:?}");
 
     let long = format!("A: {}\r\n", "x".repeat(65 << 10));
     let (headers, _) = failing(answer("200 OK", &long, "")).await;
     let expected = (Class::Permanent, Charge::Hold, false);
-    assert_eq!(seen(&headers), expected, "{headers:?}");
+    assert_eq!(verdict_of(&headers), expected, "{headers:?}");
 }
 
 #[tokio::test]
@@ -220,7 +229,7 @@ async fn unsendable_request_is_not_retried() {
     let keys = "base_url: http://127.0.0.1:1\nheaders: {x-org: {env: ORG}}";
     let failure = failure(&mut call(&providers, &model_of(Owner::User, keys)).await).await;
     let expected = (Class::Permanent, Charge::Nothing, false);
-    assert_eq!(seen(&failure), expected);
+    assert_eq!(verdict_of(&failure), expected);
     let text = failure.trouble.to_string();
     assert!(text.contains("x-org") && !text.contains("rg\n"), "{text}");
 }
@@ -285,7 +294,10 @@ async fn requested_pause_applies_to_all_calls() {
     let model = model(address);
     let failure = failure(&mut call(&providers, &model).await).await;
     assert_eq!(failure.verdict.class, Class::RateLimited);
-    assert_eq!(failure.verdict.asked, Some(Duration::from_secs(7)));
+    assert_eq!(
+        failure.verdict.requested_pause,
+        Some(Duration::from_secs(7))
+    );
     let project = ProjectEnv::default();
     let mut waits = Box::pin(providers.enter(&model, &project));
     while clock.sleepers() == 0 {

@@ -21,9 +21,9 @@ fn log(files: &Path) -> Arc<Log> {
     Logs::default().of(&run, &Arc::new(spec))
 }
 
-async fn say(log: &Arc<Log>, line: &str) {
+async fn write_line(log: &Arc<Log>, line: &str) {
     let voice = OutputWriter::new(Arc::clone(log), FilePool::default(), "step 1 a");
-    voice.hear(Source::Stdout, line.as_bytes());
+    voice.receive(Source::Stdout, line.as_bytes());
     voice.close().await;
 }
 
@@ -31,10 +31,10 @@ async fn say(log: &Arc<Log>, line: &str) {
 async fn lines_are_read_for_waiting_events() {
     let files = tempfile::tempdir().unwrap();
     let (log, clock) = (log(files.path()), ManualClock::default());
-    say(&log, "before\n").await;
+    write_line(&log, "before\n").await;
     let reader = Reader::new(Arc::clone(&log), FilePool::default(), LineFilter::default());
     let mut output = Output::begin(reader, &clock).await;
-    say(&log, "one\n").await;
+    write_line(&log, "one\n").await;
     assert_eq!(output.next(&clock, false).await, None, "nothing waits");
     output.reads = MOST_READS;
     let piece = output.next(&clock, true).await.unwrap();
@@ -49,7 +49,7 @@ async fn lines_are_read_for_waiting_events() {
     assert_eq!(output.reads, reads, "it knows that there is no more");
     let mut more = Box::pin(output.read());
     assert_eq!(more.as_mut().now_or_never(), None);
-    say(&log, "two\n").await;
+    write_line(&log, "two\n").await;
     more.await;
     assert_eq!(output.next(&clock, false).await.unwrap().text, "two\n");
 }
@@ -61,7 +61,7 @@ async fn hanging_project_delays_one_event() {
     let gate = FilePool::default();
     let reader = Reader::new(Arc::clone(&log), gate.clone(), LineFilter::default());
     let mut output = Output::begin(reader, &clock).await;
-    say(&log, "one\n").await;
+    write_line(&log, "one\n").await;
     output.reads = MOST_READS;
     let mut tasks = Scope::new();
     let (begun, begins) = mpsc::channel();
@@ -75,7 +75,7 @@ async fn hanging_project_delays_one_event() {
                 begun.send(()).unwrap();
                 waits.recv().unwrap_err();
             };
-            gate.pass("hang", work).await;
+            gate.run("hang", work).await;
         });
     }
     tokio::task::yield_now().await;
@@ -102,7 +102,7 @@ async fn hanging_project_delays_one_event() {
 async fn read_failure_is_reported_once() {
     let files = tempfile::tempdir().unwrap();
     let (log, clock) = (log(files.path()), ManualClock::default());
-    say(&log, "one\n").await;
+    write_line(&log, "one\n").await;
     let path = files.path().join("state/threads/r-1/async.log");
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();

@@ -5,7 +5,7 @@
 use rye_core::definition::{Action, Graph};
 use rye_core::id::ItemRef;
 use rye_core::model::{Effect, Run, Verdict};
-use rye_core::sight::shell_word;
+use rye_core::printable::shell_word;
 use rye_item::Library;
 
 use super::{Error, StartAt};

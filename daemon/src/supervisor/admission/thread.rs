@@ -21,13 +21,13 @@ use rye_item::{Item, Library, Space};
 use serde_json::json;
 
 use super::super::error::Error;
+use super::super::message::full;
 use super::super::request::{Admitted, Start, StartAt};
-use super::super::say::full;
 use super::{Admission, inherited_layers, limits_of_child, refused};
 use crate::models::Models;
 use crate::projects::{self, ProjectView};
 use crate::provider::ProjectEnv;
-use crate::{chain, directives, offers};
+use crate::{chain, directives, tool_offer};
 
 impl Admission {
     /// Verifies and parses the directive `item`, and fixes everything about its thread.
@@ -49,10 +49,11 @@ impl Admission {
         let leaf = find(library, item)?;
         let mut warnings = Vec::new();
         let directive = directives::read(&leaf, &mut warnings)?;
-        let effective = directives::lay_over(library, item, leaf.space, directive, &mut warnings)?;
+        let effective =
+            directives::with_parents(library, item, leaf.space, directive, &mut warnings)?;
         check_knowledge(library, &effective)?;
         let unfit = |error| not_offered(&leaf.path, error);
-        warnings.extend(offers::gate(library, item, &effective).map_err(unfit)?);
+        warnings.extend(tool_offer::check_risks(library, item, &effective).map_err(unfit)?);
         warnings.extend(unread(library));
         let inputs = inputs(&effective.directive, request)?;
         let (snapshot, policy) = self.configuration(item, library)?;
@@ -68,7 +69,7 @@ impl Admission {
         warnings.extend(not_granted(&own, &inherited));
         let layers = [inherited, vec![own]].concat();
         let (offered, left_out) =
-            offers::tools(library, &effective, &layers, &policy, &model, &|| false)
+            tool_offer::tools(library, &effective, &layers, &policy, &model, &|| false)
                 .map_err(unfit)?;
         warnings.extend(left_out.warning());
         let asked = effective.directive.limits;
@@ -98,7 +99,7 @@ impl Admission {
         };
         spec.budget.limit_by(asked.spend, policy.default_spend());
         Ok(Admitted {
-            left_out,
+            omitted_tools: left_out,
             notes: Vec::new(),
             spec,
             fault: None,
@@ -153,7 +154,7 @@ impl Admission {
             ..spec
         };
         Ok(Admitted {
-            left_out: offers::OmittedTools::default(),
+            omitted_tools: tool_offer::OmittedTools::default(),
             notes: Vec::new(),
             spec,
             fault: None,
@@ -302,24 +303,24 @@ fn not_granted(own: &Layer, above: &[Layer]) -> Option<String> {
 }
 
 pub(crate) fn risks(library: &Library) -> Result<Risks, Error> {
-    offers::risks(library).map_err(|error| not_offered(Path::new("."), error))
+    tool_offer::risks(library).map_err(|error| not_offered(Path::new("."), error))
 }
 
 /// Converts a refusal of a directive to the error of a start. `path` is its file.
-fn not_offered(path: &Path, error: offers::Error) -> Error {
+fn not_offered(path: &Path, error: tool_offer::Error) -> Error {
     match error {
-        offers::Error::Table { table, source } => of_item(&table, *source),
-        offers::Error::Risks { problem } => Error::Project(projects::Error::Policy { problem }),
-        offers::Error::Outputs { problem } => Error::Directive(directives::Error::Invalid {
+        tool_offer::Error::Table { table, source } => of_item(&table, *source),
+        tool_offer::Error::Risks { problem } => Error::Project(projects::Error::Policy { problem }),
+        tool_offer::Error::Outputs { problem } => Error::Directive(directives::Error::Invalid {
             findings: format!("{}: {problem}", path.display()),
         }),
-        offers::Error::NoTools { model, tool } => Error::NoModel(Unresolved::Unusable {
+        tool_offer::Error::NoTools { model, tool } => Error::NoModel(Unresolved::Unusable {
             model,
             lacks: format!(
                 "it calls no tools, and the directive needs `{tool}`; ask for another one"
             ),
         }),
-        refused @ offers::Error::Risk { .. } => Error::Denied {
+        refused @ tool_offer::Error::Risk { .. } => Error::Denied {
             message: refused.to_string(),
         },
     }

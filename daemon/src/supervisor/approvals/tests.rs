@@ -8,7 +8,7 @@ use rye_core::id::RunId;
 use rye_core::model::{ApprovalAnswer, Run, Status, SuspendReason, Verdict};
 
 use crate::node::tests::rig::{Daemon, Rig};
-use crate::node::tests::stage::{Act, ScriptedEffects};
+use crate::node::tests::scripted_effects::{Act, ScriptedEffects};
 use crate::port::{Resume, Settled};
 
 /// Asks a question with a timeout of one minute.
@@ -61,7 +61,7 @@ fn project(rig: &Rig) -> PathBuf {
     rig.project("p", &graphs)
 }
 
-fn said(approved: bool) -> ApprovalAnswer {
+fn approval_answer(approved: bool) -> ApprovalAnswer {
     ApprovalAnswer {
         id: Arc::default(),
         approved,
@@ -114,10 +114,13 @@ async fn late_settlement_does_not_resume_changed_run() {
             let daemon = rig.start().await;
             let run = asks(&daemon, &rig, "t/asks").await;
             let settled = if expires {
-                Settled::Expired(Arc::clone(&run.asks().next().unwrap().id))
+                Settled::Expired(Arc::clone(&run.open_approvals().next().unwrap().id))
             } else {
-                let id = Arc::clone(&run.asks().next().unwrap().id);
-                Settled::Answered(ApprovalAnswer { id, ..said(true) })
+                let id = Arc::clone(&run.open_approvals().next().unwrap().id);
+                Settled::Answered(ApprovalAnswer {
+                    id,
+                    ..approval_answer(true)
+                })
             };
             let (supervisor, id) = (&daemon.supervisor, &run.id);
             match happens {
@@ -126,12 +129,12 @@ async fn late_settlement_does_not_resume_changed_run() {
                     let _ended = daemon.ended(id).await;
                 }
                 Meanwhile::Answered | Meanwhile::Held => {
-                    let answered = supervisor.answer(id, None, said(true), vec![]);
+                    let answered = supervisor.answer(id, None, approval_answer(true), vec![]);
                     answered.await.unwrap();
                     stage.until(|seen| seen.held == 1).await;
                 }
                 Meanwhile::Denied => {
-                    let answered = supervisor.answer(id, None, said(false), vec![]);
+                    let answered = supervisor.answer(id, None, approval_answer(false), vec![]);
                     answered.await.unwrap();
                     let _ended = daemon.ended(id).await;
                 }
@@ -171,7 +174,9 @@ async fn unapproved_hook_question_bars_continuation() {
     for denied in [true, false] {
         let run = asks(&daemon, &rig, "t/hooked").await;
         if denied {
-            let answered = daemon.supervisor.answer(&run.id, None, said(false), vec![]);
+            let answered = daemon
+                .supervisor
+                .answer(&run.id, None, approval_answer(false), vec![]);
             answered.await.unwrap();
         } else {
             daemon.supervisor.cancel(&run.id, "ada").await.unwrap();
@@ -187,10 +192,14 @@ async fn unapproved_hook_question_bars_continuation() {
     let root = daemon.run(&project(&rig), "t/above").await;
     assert_eq!(daemon.settled(&root).await, Status::Suspended);
     let child = daemon.journal.children(&root)[0].id.clone();
-    let above = daemon.supervisor.answer(&root, None, said(true), vec![]);
+    let above = daemon
+        .supervisor
+        .answer(&root, None, approval_answer(true), vec![]);
     let refused = above.await.unwrap_err();
     assert!(refused.to_string().contains(child.as_str()), "{refused}");
-    let answered = daemon.supervisor.answer(&child, None, said(false), vec![]);
+    let answered = daemon
+        .supervisor
+        .answer(&child, None, approval_answer(false), vec![]);
     answered.await.unwrap();
     let ended = daemon.ended(&root).await;
     assert_eq!(ended.failure().unwrap().code, "child_barred");
@@ -213,20 +222,24 @@ async fn hook_question_after_at_most_once_failure_needs_verdict() {
     ] {
         let answered = daemon
             .supervisor
-            .answer(&run.id, None, said(true), verdicts);
+            .answer(&run.id, None, approval_answer(true), verdicts);
         let refused = answered.await.unwrap_err();
         assert!(refused.to_string().contains(told), "{refused}");
     }
-    assert_eq!(daemon.record(&run.id).await.asks().count(), 1);
+    assert_eq!(daemon.record(&run.id).await.open_approvals().count(), 1);
     let again = vec![("charge".to_owned(), Verdict::Retry)];
-    let answered = daemon.supervisor.answer(&run.id, None, said(true), again);
+    let answered = daemon
+        .supervisor
+        .answer(&run.id, None, approval_answer(true), again);
     answered.await.unwrap();
     assert_eq!(daemon.ended(&run.id).await.status(), Status::Completed);
 
     // A denial repeats nothing, and needs no answer about the attempt.
     let run = daemon.run(&project(&rig), "t/once").await;
     assert_eq!(daemon.settled(&run).await, Status::Suspended);
-    let answered = daemon.supervisor.answer(&run, None, said(false), vec![]);
+    let answered = daemon
+        .supervisor
+        .answer(&run, None, approval_answer(false), vec![]);
     answered.await.unwrap();
     assert_eq!(daemon.ended(&run).await.status(), Status::Error);
     assert_eq!(stage.broken(), Vec::<String>::new());
@@ -247,7 +260,7 @@ async fn copied_state_expires_no_question() {
     let after = daemon.record(&run.id).await;
     let reason = after.suspension().map(|why| why.reason);
     assert_eq!(reason, Some(SuspendReason::Restart));
-    assert_eq!(after.asks().count(), 1);
+    assert_eq!(after.open_approvals().count(), 1);
     // A caller that resumes it accepts the timeout.
     let resumed = daemon.supervisor.resume(&run.id, Resume::default()).await;
     assert!(resumed.is_ok(), "{resumed:?}");
@@ -260,7 +273,7 @@ async fn copied_state_expires_no_question() {
 async fn is_open(daemon: &Daemon, run: &RunId) -> bool {
     let live = daemon.journal.cancellable();
     daemon.supervisor.expire_approvals(&live).await;
-    daemon.record(run).await.asks().count() == 1
+    daemon.record(run).await.open_approvals().count() == 1
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use rye_core::id::RunId;
 use rye_core::model::{Death, MOST_FAULTS, MOST_SUSPICIONS, Status, SuspendReason};
 
 use crate::node::tests::rig::{Daemon, PATIENCE, Rig};
-use crate::node::tests::stage::{Act, ScriptedEffects};
+use crate::node::tests::scripted_effects::{Act, ScriptedEffects};
 
 /// Waits for an hour.
 const WAITS: &str = "config: {start: rest, nodes: {rest: {type: wait, for: 3600}}}\n";

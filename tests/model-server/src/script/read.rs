@@ -199,7 +199,7 @@ impl Message {
             usage: node.read("usage", Usage::read)?.unwrap_or_else(Usage::some),
             stop: node.read("stop", Stop::read)?,
             flow: Flow::read(node)?,
-            tells_usage: node.read("no_usage", Node::flag)? != Some(true),
+            reports_usage: node.read("no_usage", Node::flag)? != Some(true),
             ends: node.read("no_end", Node::flag)? != Some(true),
             duplicate_index,
         })

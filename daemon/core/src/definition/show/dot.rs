@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{END, HIDDEN, NodeState, edges, has_open_end, mark, says_what, work};
+use super::{END, HIDDEN, NodeState, edges, has_open_end, says_what, status_label, work};
 use crate::definition::graph::Graph;
 use crate::definition::work::{Node, Work};
-use crate::sight::is_unseen;
+use crate::printable::is_invisible;
 
 const TO_STRING: &str = "writing to a String cannot fail";
 
@@ -66,7 +66,7 @@ const fn shape(work: &Work) -> &'static str {
 fn label(node: &Node, state: Option<NodeState>) -> String {
     let mut lines = vec![escape(&node.name)];
     lines.extend(says_what(&node.work).then(|| escape(&work(node))));
-    lines.extend(state.map(|state| escape(&mark(state))));
+    lines.extend(state.map(|state| escape(&status_label(state))));
     lines.join("\\n")
 }
 
@@ -78,7 +78,7 @@ fn escape(text: &str) -> String {
             '"' => escaped.push_str("\\\""),
             '\\' => escaped.push_str("\\\\"),
             '&' => escaped.push_str("&amp;"),
-            hidden if is_unseen(hidden) => escaped.push(HIDDEN),
+            hidden if is_invisible(hidden) => escaped.push(HIDDEN),
             other => escaped.push(other),
         }
     }

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{END, HIDDEN, NodeState, NodeStatus, edges, has_open_end, mark, says_what, work};
+use super::{
+    END, HIDDEN, NodeState, NodeStatus, edges, has_open_end, says_what, status_label, work,
+};
 use crate::definition::graph::Graph;
 use crate::definition::work::{Node, Work};
-use crate::sight::is_unseen;
+use crate::printable::is_invisible;
 
 const TO_STRING: &str = "writing to a String cannot fail";
 
@@ -75,7 +77,7 @@ fn label(node: &Node, state: Option<NodeState>) -> String {
     }
     if let Some(state) = state {
         label.push_str("<br/>");
-        label.push_str(&escape(&mark(state)));
+        label.push_str(&escape(&status_label(state)));
     }
     label
 }
@@ -85,7 +87,7 @@ fn label(node: &Node, state: Option<NodeState>) -> String {
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_unseen(c) {
+        if is_invisible(c) {
             escaped.push(HIDDEN);
         } else if c.is_alphanumeric() || " _-./:,=()!…✓✗⏹·×".contains(c) {
             escaped.push(c);

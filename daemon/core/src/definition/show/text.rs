@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{NodeState, hook, mark, plain, ways, work};
+use super::{NodeState, hook, plain, status_label, ways, work};
 use crate::definition::graph::Graph;
 
 const TO_STRING: &str = "writing to a String cannot fail";
@@ -22,7 +22,7 @@ pub(super) fn render(graph: &Graph, title: &str, overlay: &BTreeMap<String, Node
         )
         .expect(TO_STRING);
         if let Some(state) = overlay.get(&node.name) {
-            write!(out, "  {}", mark(*state)).expect(TO_STRING);
+            write!(out, "  {}", status_label(*state)).expect(TO_STRING);
         }
         out.push('\n');
         for way in ways(node) {

@@ -39,11 +39,11 @@ fn lineage_joins_knowledge_and_takes_nearest_permissions() {
         "<permissions>*</permissions><context><before>shared</before><system>root-sys</system><suppress>hook</suppress></context>",
     );
     let mut lineage = Lineage::new(item("leaf"), Space::Project, leaf).unwrap();
-    assert_eq!(lineage.wanted(), Some(&item("mid")));
+    assert_eq!(lineage.missing(), Some(&item("mid")));
     lineage.add(Space::User, middle).unwrap();
-    assert_eq!(lineage.wanted(), Some(&item("root")));
+    assert_eq!(lineage.missing(), Some(&item("root")));
     lineage.add(Space::System, root).unwrap();
-    assert_eq!(lineage.wanted(), None);
+    assert_eq!(lineage.missing(), None);
     let effective = lineage.effective();
     assert_eq!(effective.parents, [item("mid"), item("root")]);
     let context = &effective.directive.context;

@@ -28,7 +28,7 @@ pub(super) enum Unusable {
     /// The pattern exceeds the remaining budget.
     TooComplex(String),
     /// An earlier pattern exceeded the budget, and that was reported.
-    Said,
+    Reported,
 }
 
 impl Default for Patterns {
@@ -48,7 +48,7 @@ impl Patterns {
 
     pub(super) fn compile(&mut self, pattern: &str) -> Result<Regex, Unusable> {
         if self.is_over {
-            return Err(Unusable::Said);
+            return Err(Unusable::Reported);
         }
         let parts = parts(pattern);
         for bytes in PATTERN_BYTES {
@@ -127,8 +127,8 @@ mod tests {
         let said = |patterns: &mut Patterns| patterns.compile(r"\w{2000}");
         assert!(matches!(said(&mut patterns), Err(Unusable::TooComplex(_))));
         assert!(patterns.is_over());
-        assert!(matches!(said(&mut patterns), Err(Unusable::Said)));
-        assert!(matches!(patterns.compile("a"), Err(Unusable::Said)));
+        assert!(matches!(said(&mut patterns), Err(Unusable::Reported)));
+        assert!(matches!(patterns.compile("a"), Err(Unusable::Reported)));
     }
 
     #[test]

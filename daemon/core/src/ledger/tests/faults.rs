@@ -30,7 +30,7 @@ fn own_spending_of_root_limits_shares() {
     book.pay("root", "0.5");
     assert_eq!(book.account("root").own.money, usd("0.5"));
     let lacking = shortfall(book.open("child", Some("root"), Some("0.6")));
-    assert_eq!((lacking.used, lacking.asked), (usd("0.5"), usd("0.6")));
+    assert_eq!((lacking.used, lacking.requested), (usd("0.5"), usd("0.6")));
     book.open("child", Some("root"), Some("0.5")).unwrap();
     assert_eq!(shortfall(book.hold("root", "0.01")).used, usd("1"));
 }

@@ -55,7 +55,7 @@ fn a_call_over_midnight_is_settled_where_it_was_held() {
     // The day is over; its holds count for the month alone.
     let refused = shortfall(book.hold_in("b", "0.7", &after));
     assert_eq!(
-        refused.lacking,
+        refused.at,
         LimitId::Meter(MeterId("month/2026-11".to_owned()))
     );
     assert!(refused.wait, "only a hold stands in the way");

@@ -6,7 +6,7 @@ pub enum While {
     /// While a task owns it.
     Running,
     /// While a task owns it, and no one has requested it to stop.
-    Wanted,
+    NotCancelled,
     /// While it is suspended.
     Suspended,
     /// Before it has ended, and not while it is suspended.
@@ -57,7 +57,7 @@ pub(super) const BEGINS: Facets = Facets {
 };
 /// The beginning of an attempt. None is committed after a request to stop, however late the driver receives that
 /// request.
-pub(super) const ATTEMPT: Facets = BEGINS.during(While::Wanted);
+pub(super) const ATTEMPT: Facets = BEGINS.during(While::NotCancelled);
 /// The end of something smaller than a step.
 pub(super) const PROGRESS: Facets = Facets {
     progress: true,

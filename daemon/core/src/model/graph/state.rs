@@ -354,7 +354,7 @@ impl UnfinishedWork {
             name: attempt_name(node, Slot::Main),
             once: self.unknown,
             child: self.child.clone(),
-            cut_off: action.map(Attempt::mark),
+            cut_off: action.map(Attempt::identity),
         };
         let items = self.items.iter().flat_map(|items| {
             let unfinished = items.unfinished();
@@ -362,7 +362,7 @@ impl UnfinishedWork {
                 name: items.name(node, Slot::Part(item)),
                 once,
                 child: child.cloned(),
-                cut_off: items.running.get(&item).map(Attempt::mark),
+                cut_off: items.running.get(&item).map(Attempt::identity),
             })
         });
         std::iter::once(whole)

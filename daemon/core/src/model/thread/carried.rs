@@ -72,7 +72,7 @@ impl ThreadState {
     }
 
     /// True if the last message is one of the model, and nothing follows it.
-    pub(crate) fn stands_behind_a_turn(&self) -> bool {
+    pub(crate) fn follows_finished_turn(&self) -> bool {
         self.is_between_turns() && self.queue.is_empty()
     }
 }

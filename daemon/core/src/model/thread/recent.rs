@@ -47,7 +47,7 @@ impl Recent {
     }
 
     /// Records `text` of the model, unless it is empty.
-    pub(crate) fn say(&mut self, text: &str) {
+    pub(crate) fn record_text(&mut self, text: &str) {
         if !text.trim().is_empty() {
             self.text = beginning(text, MOST_TEXT);
         }
@@ -101,8 +101,8 @@ mod tests {
     fn the_last_of_each_are_kept_and_their_beginnings() {
         let mut recent = Recent::default();
         assert!(recent.is_none());
-        recent.say(&"é".repeat(501));
-        recent.say("  ");
+        recent.record_text(&"é".repeat(501));
+        recent.record_text("  ");
         for number in 0..5 {
             recent.answer("t", &format!("{number}{}", "x".repeat(400)), number == 4);
             recent.fail(&Failure::permanent(

@@ -51,7 +51,7 @@ impl WorkState for ToolState {
         is_new
     }
 
-    fn place<'a>(&'a self, spec: &'a Spec) -> Option<&'a str> {
+    fn location<'a>(&'a self, spec: &'a Spec) -> Option<&'a str> {
         self.attempt().map(|_| spec.item.id.as_str())
     }
 

@@ -112,7 +112,7 @@ impl WorkState for ThreadState {
             .and_then(|attempt| attempt.child.as_ref())
     }
 
-    fn place<'a>(&'a self, spec: &'a Spec) -> Option<&'a str> {
+    fn location<'a>(&'a self, spec: &'a Spec) -> Option<&'a str> {
         self.turn().map(|_| spec.item.id.as_str())
     }
 
@@ -330,7 +330,7 @@ impl ThreadState {
         turn.enter_calls(message);
         turn.parts = Vec::new();
         turn.said = Some(Arc::clone(message));
-        Arc::make_mut(&mut self.recent).say(&said.text);
+        Arc::make_mut(&mut self.recent).record_text(&said.text);
         self.used.turns += 1;
         if let Some(usage) = &said.usage {
             let counted = [usage.input, usage.cache_write, usage.output];

@@ -86,7 +86,9 @@ impl WorkState for GraphState {
         }
         // The round that requested it is done; any other resumes later.
         if let Some(round) = self.at.round_mut()
-            && round.as_ref().is_some_and(|round| round.asked(why))
+            && round
+                .as_ref()
+                .is_some_and(|round| round.requests_suspension(why))
         {
             *round = None;
         }
@@ -128,11 +130,11 @@ impl WorkState for GraphState {
         self.max_steps = raised.max_steps.or(self.max_steps);
     }
 
-    fn place<'a>(&'a self, _spec: &'a Spec) -> Option<&'a str> {
+    fn location<'a>(&'a self, _spec: &'a Spec) -> Option<&'a str> {
         self.at.node()
     }
 
-    fn place_before_the_end<'a>(&'a self, _spec: &'a Spec) -> Option<&'a str> {
+    fn last_location<'a>(&'a self, _spec: &'a Spec) -> Option<&'a str> {
         self.stood().node()
     }
 

@@ -78,7 +78,7 @@ fn ours() -> Vec<Case> {
         (cut(false), &[], Transient, Known),
         (cut(true), &[], Transient, Known),
         (
-            broken(Fault::Unmarked("message_stop")),
+            broken(Fault::NoEndEvent("message_stop")),
             &[],
             Transient,
             Known,
@@ -241,7 +241,7 @@ fn pause_is_requested_or_doubled() {
     ] {
         let verdict = judged(&of_kind(429, "rate_limit_error"), headers);
         assert_eq!(
-            verdict.asked,
+            verdict.requested_pause,
             asked.map(Duration::from_millis),
             "{headers:?}"
         );
@@ -249,7 +249,7 @@ fn pause_is_requested_or_doubled() {
     let body = json!([{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "m",
         "details": [{"@type": "Help"}, {"retryDelay": "3.5s"}]}}]);
     let verdict = judged(&error(429, &body.to_string()), &[]);
-    assert_eq!(verdict.asked, Some(Duration::from_millis(3500)));
+    assert_eq!(verdict.requested_pause, Some(Duration::from_millis(3500)));
 
     let seconds = |verdict: &Verdict, before, jitter| verdict.pause(before, jitter).as_secs_f64();
     let plain = judged(&Failed::Connect, &[]);

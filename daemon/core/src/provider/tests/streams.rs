@@ -234,7 +234,7 @@ fn cut_stream_is_no_end() {
     for length in 0..=end {
         if whole.is_char_boundary(length) {
             let signals = decode([&whole.as_bytes()[..length]], &model());
-            let is_cut = matches!(fault(&signals), Fault::Cut | Fault::Unmarked(_));
+            let is_cut = matches!(fault(&signals), Fault::Cut | Fault::NoEndEvent(_));
             assert!(is_cut, "{length}");
         }
     }

@@ -66,8 +66,8 @@ fn child_is_created_only_with_its_share() {
     let changes = vec![suspend("a"), open("c", Some("a"), Some("0.6"))];
     let refused = state.commit(3, changes).unwrap_err();
     let lacking = Shortfall {
-        asked: usd("0.6"),
-        lacking: LimitId::Account(account("a")),
+        requested: usd("0.6"),
+        at: LimitId::Account(account("a")),
         limit: usd("1"),
         used: usd("0.6"),
         wait: false,

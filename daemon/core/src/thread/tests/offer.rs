@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::conversation::TokenSize;
-use crate::thread::offer::Wanted;
+use crate::thread::tool_offer::Wanted;
 
 fn layer(patterns: &[&str]) -> Layer {
     Layer {

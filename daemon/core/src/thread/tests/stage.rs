@@ -215,7 +215,7 @@ impl Stage {
 
     /// Delivers a signal of the model.
     pub(super) fn hear(&mut self, heard: ModelSignal) {
-        let events = self.machine.heard(self.now, Slot::Main, heard);
+        let events = self.machine.on_signal(self.now, Slot::Main, heard);
         self.log.extend(events);
     }
 

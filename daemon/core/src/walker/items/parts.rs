@@ -44,7 +44,7 @@ impl<'g> Parts<'g> {
     }
 
     /// Returns the limit of concurrent items; `usual` is that of the graph.
-    pub(super) fn at_once(self, usual: Option<NonZeroU32>) -> u32 {
+    pub(super) fn max_concurrent(self, usual: Option<NonZeroU32>) -> u32 {
         let said = match self {
             Self::Items(foreach) => match foreach.order {
                 ItemOrder::Sequential => return 1,

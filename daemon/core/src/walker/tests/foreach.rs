@@ -488,7 +488,7 @@ fn node_results_are_copied_only_with_memory() {
     let ended = |room: usize| {
         let memory = Arc::new(Memory::new(room));
         let mut stage = each("", &json!([1, 2]));
-        stage.walker = stage.walker.clone().within(Arc::clone(&memory));
+        stage.walker = stage.walker.clone().with_memory(Arc::clone(&memory));
         assert_eq!(stage.play_with(prints), Rest::Ended);
         let failure = match stage.run().outcome() {
             Some(Outcome::Error { error }) => Some(error.code.clone()),

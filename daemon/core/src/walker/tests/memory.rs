@@ -15,7 +15,7 @@ const GROWS: &str = "
 
 fn stage(config: &str, inputs: Value, memory: &Arc<Memory>) -> Stage {
     let mut stage = Stage::of(config, run(inputs, None));
-    stage.walker = stage.walker.clone().within(Arc::clone(memory));
+    stage.walker = stage.walker.clone().with_memory(Arc::clone(memory));
     stage
 }
 

@@ -128,7 +128,7 @@ fn hook_approval_creates_question() {
             (path, status)
         );
         assert_eq!(stage.run().approvals.barrier().is_some(), !approved);
-        assert_eq!(stage.run().asks().count(), 0);
+        assert_eq!(stage.run().open_approvals().count(), 0);
     }
 }
 
@@ -174,7 +174,7 @@ fn run_ended_at_hook_question_cannot_continue() {
         assert_eq!(cancelled.play(), Rest::Ended, "{config}");
         let barrier = cancelled.run().approvals.barrier().unwrap();
         assert!(barrier.contains("never answered"), "{barrier}");
-        assert_eq!(cancelled.run().asks().count(), 0);
+        assert_eq!(cancelled.run().open_approvals().count(), 0);
     }
     // A node repeats its question by itself.
     let mut stage = Stage::of(GATE, run(json!({"version": 1}), None));

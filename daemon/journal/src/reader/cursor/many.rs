@@ -9,12 +9,12 @@ use rye_core::model::Spec;
 use super::{Fetched, Listener, Read, Sees, Since, State, Until};
 use crate::error::Error;
 use crate::reader::event_store::EventStore;
-use crate::reader::past::Source;
 use crate::reader::range::{self, Decoded};
+use crate::reader::run_pages::Source;
 use crate::reader::spot::{Found, Spot};
 use crate::record::Line;
+use crate::stream::all_runs::Commit;
 use crate::stream::run_stream::RunStream;
-use crate::stream::wide::Commit;
 
 pub(crate) struct Many {
     sees: Sees,
@@ -96,7 +96,7 @@ impl Many {
             Since::Begin | Since::Seq(_) => (Spot::after_commit(now), heads),
             Since::Now => (Spot::after_commit(now), VecDeque::new()),
         };
-        if at.behind > now {
+        if at.commit > now {
             return Err(Error::Passed);
         }
         let enter = |mut tree: Tree, (run, stream): &(RunId, Option<Arc<RunStream>>)| {
@@ -142,7 +142,7 @@ impl Many {
         }
         let mut position = store.published.wide.lock();
         let until = self.until.unwrap_or(position.lsn());
-        if self.at.behind < until {
+        if self.at.commit < until {
             let (store, at, section) = (Arc::clone(store), self.at, self.section.take());
             return State::Reading(Box::pin(async move {
                 fetch(&store, at, until, section).await.map(Fetched::Range)
@@ -181,8 +181,8 @@ impl Many {
     }
 
     /// Adds the events of a commit that was published. Returns true if it may have ended the tree.
-    pub(crate) fn hear(&mut self, commit: &Commit, ready: &mut VecDeque<Read>) -> bool {
-        if commit.lsn <= self.at.behind {
+    pub(crate) fn receive(&mut self, commit: &Commit, ready: &mut VecDeque<Read>) -> bool {
+        if commit.lsn <= self.at.commit {
             return false;
         }
         let count = commit.events.len();
@@ -238,7 +238,7 @@ async fn fetch(
 ) -> Result<Range, Error> {
     let (upto, events, section) = range::read(store, at, until, section).await?;
     // The next step uses the streams of the runs, which have to include the events that were read.
-    let published = store.published.mark.reach(upto);
+    let published = store.published.watermark.reach(upto);
     published.await.map_err(Error::Failed)?;
     let mut owners: HashMap<RunId, Option<Owner>> = HashMap::new();
     let mut found = Vec::with_capacity(events.len());

@@ -7,7 +7,7 @@ use rye_core::id::{RunId, Seq};
 use super::{Fetched, Listener, Read, Since, State, Until};
 use crate::error::Error;
 use crate::reader::event_store::EventStore;
-use crate::reader::past::Source;
+use crate::reader::run_pages::Source;
 use crate::stream::run_stream::Message;
 
 pub(crate) struct One {
@@ -78,7 +78,7 @@ impl One {
     }
 
     /// Returns the event of `message`, unless the reader began after it.
-    pub(crate) fn hear(&mut self, message: &Message) -> Option<Read> {
+    pub(crate) fn receive(&mut self, message: &Message) -> Option<Read> {
         let line = message.line();
         if line.seq < self.next {
             return None;

@@ -27,7 +27,7 @@ pub(super) enum RunPhase {
     /// Its first node waits for a time.
     Waiting,
     /// Its first node waits for the answer of a person.
-    Asked,
+    AwaitingApproval,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ const PLACES: [RunPhase; 11] = [
     RunPhase::ChildSuspended,
     RunPhase::Ending,
     RunPhase::Waiting,
-    RunPhase::Asked,
+    RunPhase::AwaitingApproval,
 ];
 const REQUESTS: [CellRequest; 9] = [
     CellRequest::Cancel,
@@ -82,10 +82,10 @@ fn impossible(kind: Kind, place: RunPhase, request: CellRequest) -> Option<&'sta
             | RunPhase::ChildSuspended
             | RunPhase::Ending
             | RunPhase::Waiting
-            | RunPhase::Asked,
+            | RunPhase::AwaitingApproval,
             _,
         ) => Some("a tool run has one call, no hooks, no child runs and no nodes"),
-        (Kind::Foreach, RunPhase::Waiting | RunPhase::Asked, _) => {
+        (Kind::Foreach, RunPhase::Waiting | RunPhase::AwaitingApproval, _) => {
             Some("a foreach node neither waits nor asks")
         }
         (

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::conversation::{Block, Raw, Stop};
 use crate::model::Object;
 use crate::provider::api_error::ApiError;
-use crate::provider::field::{self, Report, parsed, says};
+use crate::provider::field::{self, Report, has_content, parsed};
 use crate::provider::half::{Halves, Piece};
 use crate::provider::quirks::EndMark;
 use crate::provider::stream::{
@@ -135,9 +135,9 @@ impl<'a> Delta<'a, String> {
             partial_json: None,
         };
         match kind {
-            "text_delta" => of.text = Some(field::said(&delta["text"], "text")?.text),
+            "text_delta" => of.text = Some(field::model_text(&delta["text"], "text")?.text),
             "thinking_delta" => {
-                let said = field::said(&delta["thinking"], "thinking")?;
+                let said = field::model_text(&delta["thinking"], "thinking")?;
                 of.thinking = Some(said.text + &said.thinking);
             }
             "signature_delta" => {
@@ -191,7 +191,7 @@ impl Decoder {
             return Err(malformed("the type of an event is no text"));
         }
         let kind = field::word(&event["type"], "type")?;
-        if kind == "error" || (kind.is_empty() && says(&event["error"])) {
+        if kind == "error" || (kind.is_empty() && has_content(&event["error"])) {
             return Err(Fault::Api(ApiError::read(None, data, secrets)));
         }
         let is_known = matches!(
@@ -234,7 +234,7 @@ impl Decoder {
     pub(crate) fn finish(&mut self, signals: Signals<'_>) -> Result<Ended, Fault> {
         match (self.stop, self.end) {
             (Some(_), EndMark::Lenient) => self.over(signals),
-            (Some(_), EndMark::Strict) => Err(Fault::Unmarked(DONE)),
+            (Some(_), EndMark::Strict) => Err(Fault::NoEndEvent(DONE)),
             (None, _) => Err(Fault::Cut),
         }
     }
@@ -242,7 +242,7 @@ impl Decoder {
     fn begin(&mut self, message: &Value, signals: Signals<'_>) -> Result<(), Fault> {
         self.begun = true;
         field::object(message, "message")?;
-        if says(&message["content"]) {
+        if has_content(&message["content"]) {
             return Err(malformed(
                 "`message_start` has a content, which comes in events of its own",
             ));
@@ -262,7 +262,7 @@ impl Decoder {
     }
 
     /// Returns the position of a new block: its index, or the next free position if the index is taken.
-    fn place(&self, index: Option<u64>) -> Result<u32, Fault> {
+    fn free_position(&self, index: Option<u64>) -> Result<u32, Fault> {
         let is_free = |place: &u32| {
             let of_open = self.open.values().map(|open| open.position);
             let mut taken = of_open.chain(self.done.keys().copied());
@@ -287,7 +287,7 @@ impl Decoder {
             self.close(index, signals)?;
             self.settle(None, signals);
         }
-        let position = self.place(index)?;
+        let position = self.free_position(index)?;
         let first = event.get_mut("content_block").map(Value::take);
         let Some(Value::Object(mut first)) = first else {
             return Err(malformed("a block is no object"));
@@ -299,10 +299,10 @@ impl Decoder {
         let of_kind = field::word(of("type"), "type")?;
         let (mut id, mut name, mut signature) = Default::default();
         let (kind, text) = match of_kind.as_str() {
-            "text" => (Kind::Text, field::said(of("text"), "text")?.text),
+            "text" => (Kind::Text, field::model_text(of("text"), "text")?.text),
             "thinking" => {
                 signature = field::word(of("signature"), "signature")?;
-                let said = field::said(of("thinking"), "thinking")?;
+                let said = field::model_text(of("thinking"), "thinking")?;
                 (Kind::Thinking, said.text + &said.thinking)
             }
             "tool_use" => {

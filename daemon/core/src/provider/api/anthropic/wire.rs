@@ -10,10 +10,10 @@ use crate::provider::quirks::CacheMarks;
 use crate::seal::{canonical, canonical_object};
 
 /// Number of blocks between the two breakpoints in messages. The vendor looks back 20 blocks for a cached prefix.
-const BETWEEN_MARKS: usize = 18;
+const BREAKPOINT_DISTANCE: usize = 18;
 
 /// Cache breakpoint, as the last member of a block.
-const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
+const CACHE_CONTROL: &str = r#","cache_control":{"type":"ephemeral"}"#;
 
 /// A conversation in the form of this API. Bytes of a pushed message never change: each body begins with the whole
 /// previous one, except for cache breakpoints, which are not content.
@@ -43,7 +43,7 @@ struct BlockPosition {
     side: Side,
     /// Offset of the block's closing brace.
     end: usize,
-    markable: bool,
+    allows_breakpoint: bool,
 }
 
 /// One block of content, as JSON text.
@@ -52,7 +52,7 @@ struct ContentBlock {
     /// A JSON object with at least one member.
     json: String,
     /// True if the block may carry a cache breakpoint.
-    markable: bool,
+    allows_breakpoint: bool,
 }
 
 impl Wire {
@@ -107,7 +107,7 @@ impl Wire {
             self.blocks.push(BlockPosition {
                 side,
                 end: self.messages.len() - 1,
-                markable: part.markable,
+                allows_breakpoint: part.allows_breakpoint,
             });
         }
     }
@@ -150,16 +150,24 @@ impl Wire {
         }
         if let Some(system) = &self.system {
             let block = block_of_text(system);
-            let block = if is_marked { marked(&block) } else { block };
+            let block = if is_marked {
+                with_breakpoint(&block)
+            } else {
+                block
+            };
             member("system", &format!("[{block}]"));
         }
-        let marks = if is_marked { self.marks() } else { [None; 2] };
+        let marks = if is_marked {
+            self.breakpoints()
+        } else {
+            [None; 2]
+        };
         body.push_str(r#","messages":"#);
-        body.reserve(self.messages.len() + 2 * MARK.len() + r"]}]}".len());
+        body.reserve(self.messages.len() + 2 * CACHE_CONTROL.len() + r"]}]}".len());
         let mut written = 0;
         for end in marks.into_iter().flatten() {
             body.push_str(&self.messages[written..end]);
-            body.push_str(MARK);
+            body.push_str(CACHE_CONTROL);
             written = end;
         }
         body.push_str(&self.messages[written..]);
@@ -168,14 +176,16 @@ impl Wire {
     }
 
     /// Returns the offsets of the breakpoints: in an earlier block, and in the newest block of the user's role.
-    fn marks(&self) -> [Option<usize>; 2] {
+    fn breakpoints(&self) -> [Option<usize>; 2] {
         let blocks = &self.blocks;
-        let is_newest = |block: &BlockPosition| block.side == Side::User && block.markable;
+        let is_newest = |block: &BlockPosition| block.side == Side::User && block.allows_breakpoint;
         let Some(newest) = blocks.iter().rposition(is_newest) else {
             return [None; 2];
         };
-        let earlier = (newest + 1).saturating_sub(BETWEEN_MARKS);
-        let earlier = blocks[..earlier].iter().rfind(|block| block.markable);
+        let earlier = (newest + 1).saturating_sub(BREAKPOINT_DISTANCE);
+        let earlier = blocks[..earlier]
+            .iter()
+            .rfind(|block| block.allows_breakpoint);
         [earlier.map(|block| block.end), Some(blocks[newest].end)]
     }
 }
@@ -190,9 +200,9 @@ fn block_of_text(plain: &str) -> String {
 }
 
 /// Adds a cache breakpoint to a block.
-fn marked(json: &str) -> String {
+fn with_breakpoint(json: &str) -> String {
     let open = json.strip_suffix('}').unwrap_or(json);
-    format!("{open}{MARK}}}")
+    format!("{open}{CACHE_CONTROL}}}")
 }
 
 /// Encodes blocks of another model. Reasoning is omitted, because only its own model accepts it. Blank texts are
@@ -220,7 +230,7 @@ fn neutral(blocks: &[Block]) -> Vec<ContentBlock> {
     });
     json.map(|json| ContentBlock {
         json,
-        markable: true,
+        allows_breakpoint: true,
     })
     .collect()
 }
@@ -246,7 +256,7 @@ fn received(raw: &Raw) -> Option<Vec<ContentBlock>> {
         }
         parts.push(ContentBlock {
             json: block.get().to_owned(),
-            markable: matches!(typed.r#type.as_str(), "text" | "tool_use"),
+            allows_breakpoint: matches!(typed.r#type.as_str(), "text" | "tool_use"),
         });
         if !matches!(typed.r#type.as_str(), "thinking" | "redacted_thinking") {
             whole = parts.len();

@@ -214,7 +214,7 @@ impl Calls {
             if call.name.is_empty() || !call.is_whole() {
                 break;
             }
-            self.hand_out(self.ready, None, signals)?;
+            self.emit(self.ready, None, signals)?;
         }
         let at = self.list.len();
         position(at)?;
@@ -228,13 +228,13 @@ impl Calls {
     /// Emits all remaining calls after the answer ended for the reason `stop`.
     pub(super) fn end(&mut self, stop: Stop, signals: &mut Vec<StreamSignal>) -> Result<(), Fault> {
         while self.ready < self.list.len() {
-            self.hand_out(self.ready, Some(stop), signals)?;
+            self.emit(self.ready, Some(stop), signals)?;
         }
         Ok(())
     }
 
     /// Emits the next call; `stop` is the stop reason of an ended answer.
-    fn hand_out(
+    fn emit(
         &mut self,
         at: usize,
         stop: Option<Stop>,
@@ -309,8 +309,8 @@ struct Scan {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum State {
     #[default]
-    Ahead,
-    Inside,
+    BeforeObject,
+    InObject,
     InText,
     Escaped,
     Closed,
@@ -332,26 +332,26 @@ impl Scan {
         self.state = match (self.state, byte) {
             (State::InText, b'\\') => State::Escaped,
             (State::InText, byte) if byte != b'"' => State::InText,
-            (State::Escaped, _) | (State::Inside, b'"') => State::InText,
+            (State::Escaped, _) | (State::InObject, b'"') => State::InText,
             (state, b' ' | b'\t' | b'\n' | b'\r') => state,
-            (State::Ahead, b'{') => {
+            (State::BeforeObject, b'{') => {
                 self.depth = 1;
-                State::Inside
+                State::InObject
             }
-            (State::Ahead | State::Closed | State::Odd, _) => State::Odd,
-            (State::Inside, b'{' | b'[') => {
+            (State::BeforeObject | State::Closed | State::Odd, _) => State::Odd,
+            (State::InObject, b'{' | b'[') => {
                 self.depth += 1;
-                State::Inside
+                State::InObject
             }
-            (State::Inside, b'}' | b']') => {
+            (State::InObject, b'}' | b']') => {
                 self.depth -= 1;
                 if self.depth == 0 {
                     State::Closed
                 } else {
-                    State::Inside
+                    State::InObject
                 }
             }
-            (State::InText | State::Inside, _) => State::Inside,
+            (State::InText | State::InObject, _) => State::InObject,
         };
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::calls::{CallDelta as CallPart, Calls};
 use crate::conversation::{Block, Raw, Stop};
 use crate::provider::api_error::ApiError;
-use crate::provider::field::{self, Report, parsed, says};
+use crate::provider::field::{self, Report, has_content, parsed};
 use crate::provider::half::{Halves, Piece};
 use crate::provider::quirks::{EndMark, Quirks};
 use crate::provider::stream::{
@@ -37,7 +37,7 @@ pub(crate) struct Decoder {
     message: Map<String, Value>,
     thinking: String,
     /// True if the parts that precede the calls were emitted.
-    told: bool,
+    parts_emitted: bool,
     calls: Calls,
     halves: Halves,
     meter: Meter,
@@ -118,7 +118,7 @@ impl Decoder {
             begun: false,
             message: Map::from_iter([("role".to_owned(), json!("assistant"))]),
             thinking: String::new(),
-            told: false,
+            parts_emitted: false,
             calls: Calls::new(quirks, turn),
             halves: Halves::default(),
             meter: Meter::default(),
@@ -153,7 +153,7 @@ impl Decoder {
         let Some(chunk) = field::object(&chunk, "chunk")? else {
             return self.meter.skip().map(|()| None);
         };
-        if says(field_of(chunk, "error")) {
+        if has_content(field_of(chunk, "error")) {
             return Err(Fault::Api(ApiError::read(None, data, secrets)));
         }
         self.chunk(chunk, exact.unwrap_or_default(), secrets, signals)?;
@@ -203,7 +203,7 @@ impl Decoder {
         signals: Signals<'_>,
     ) -> Result<(), Fault> {
         let error = field_of(choice, "error");
-        if says(error) {
+        if has_content(error) {
             let error = json!({"error": error}).to_string();
             return Err(Fault::Api(ApiError::read(None, &error, secrets)));
         }
@@ -228,7 +228,7 @@ impl Decoder {
         let stop = match (self.stop, self.end) {
             (Some(stop), _) => stop,
             (None, EndMark::Lenient) => {
-                self.tell(signals)?;
+                self.emit_parts(signals)?;
                 self.calls.end(Stop::End, signals)?;
                 Stop::End
             }
@@ -308,9 +308,9 @@ impl Decoder {
         // Some providers send the same reasoning under both names.
         let thinking = ["reasoning_content", "reasoning"]
             .into_iter()
-            .find(|key| delta.get(*key).is_some_and(says));
+            .find(|key| delta.get(*key).is_some_and(has_content));
         for (key, value) in delta {
-            if key == "role" || !says(&value) {
+            if key == "role" || !has_content(&value) {
                 continue;
             }
             if self.stop.is_some() {
@@ -353,7 +353,7 @@ impl Decoder {
         if let Some(exact) = exact {
             return self.text(exact, signals);
         }
-        let said = field::said(value, "content")?;
+        let said = field::model_text(value, "content")?;
         self.meter.weigh(said.thinking.len())?;
         self.think(said.thinking, signals);
         self.text(said.text, signals)
@@ -370,7 +370,7 @@ impl Decoder {
         if let Some(exact) = exact {
             return self.thought(&key, exact, signals);
         }
-        let said = field::said(&value, &key)?;
+        let said = field::model_text(&value, &key)?;
         if value.is_string() {
             return self.thought(&key, said.text, signals);
         }
@@ -411,7 +411,7 @@ impl Decoder {
         signals: Signals<'_>,
     ) -> Result<(), Fault> {
         if !self.calls.has_begun() {
-            self.tell(signals)?;
+            self.emit_parts(signals)?;
         }
         self.calls.add(part, exact, &mut self.meter, signals)
     }
@@ -439,14 +439,14 @@ impl Decoder {
             .collect()
     }
 
-    fn tell(&mut self, signals: Signals<'_>) -> Result<(), Fault> {
+    fn emit_parts(&mut self, signals: Signals<'_>) -> Result<(), Fault> {
         if let Some(half) = self.halves.end(THINKING) {
             self.think(half, signals);
         }
         if let Some(half) = self.halves.end(TEXT) {
             self.text(half, signals)?;
         }
-        if !std::mem::replace(&mut self.told, true) {
+        if !std::mem::replace(&mut self.parts_emitted, true) {
             signals.extend(self.parts().into_iter().map(StreamSignal::Block));
         }
         Ok(())
@@ -468,7 +468,7 @@ impl Decoder {
             Some(_) => return Err(malformed("it stops twice")),
             None => {}
         }
-        self.tell(signals)?;
+        self.emit_parts(signals)?;
         self.calls.end(stop, signals)?;
         self.stop = Some(stop);
         signals.push(StreamSignal::Stopped(stop));
@@ -511,7 +511,7 @@ impl Decoder {
     }
 
     fn ended(&mut self, stop: Stop, signals: Signals<'_>) -> Result<Ended, Fault> {
-        self.tell(signals)?;
+        self.emit_parts(signals)?;
         let mut blocks: Vec<Block> = self.parts().into_iter().map(|part| part.block).collect();
         let mut message = std::mem::take(&mut self.message);
         message.entry("content").or_insert(Value::Null);

@@ -10,10 +10,10 @@ use crate::seal::{canonical, canonical_object};
 /// Members of a message that hold reasoning.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_details"];
 /// Members of a message that are content of their own.
-const SAYING: [&str; 4] = ["tool_calls", "function_call", "refusal", "audio"];
+const CONTENT_KEYS: [&str; 4] = ["tool_calls", "function_call", "refusal", "audio"];
 /// Substitute for an empty answer. Providers refuse an empty message. Without it, two messages of the user would be
 /// adjacent, which the templates of many models refuse as well.
-const NOTHING: &str = "(no answer)";
+const EMPTY_ANSWER: &str = "(no answer)";
 
 /// A conversation in the form of this API. Bytes of a pushed message never change: each body begins with the whole
 /// previous one.
@@ -50,7 +50,7 @@ impl Wire {
         };
         let system = root.system.as_ref().filter(|system| !system.is_empty());
         if let Some(system) = system {
-            wire.add(&said(role, system));
+            wire.add(&text_message(role, system));
         }
         wire
     }
@@ -66,7 +66,7 @@ impl Wire {
     pub(crate) fn push(&mut self, message: &Message) {
         match message {
             Message::User { blocks, .. } => {
-                for message in blocks.iter().filter_map(told) {
+                for message in blocks.iter().filter_map(user_message) {
                     self.add(&message);
                 }
             }
@@ -124,15 +124,15 @@ fn text(plain: &str) -> String {
     Value::from(plain).to_string()
 }
 
-fn said(role: &str, content: &str) -> String {
+fn text_message(role: &str, content: &str) -> String {
     format!(r#"{{"role":"{role}","content":{}}}"#, text(content))
 }
 
 /// Encodes a block of the user's side as a message of its own.
-fn told(block: &Block) -> Option<String> {
+fn user_message(block: &Block) -> Option<String> {
     match block {
         Block::Text { text } if text.is_empty() => None,
-        Block::Text { text } => Some(said("user", text)),
+        Block::Text { text } => Some(text_message("user", text)),
         // The API has no member for a failed call; the text reports the failure.
         Block::Result { id, content, .. } => Some(format!(
             r#"{{"role":"tool","tool_call_id":{},"content":{}}}"#,
@@ -164,7 +164,7 @@ fn neutral(blocks: &[Block]) -> String {
     if !calls.is_empty() {
         message.insert("tool_calls".to_owned(), Value::Array(calls));
     }
-    mend(&mut message);
+    fix_empty_content(&mut message);
     Value::Object(message).to_string()
 }
 
@@ -179,7 +179,7 @@ fn received(raw: &Raw, replay: ReasoningReplay) -> Option<String> {
     };
     let received = message.len();
     message.retain(|key, _| kept.contains(&key.as_str()) || !REASONING.contains(&key.as_str()));
-    let is_mended = mend(&mut message);
+    let is_mended = fix_empty_content(&mut message);
     if message.len() == received && !is_mended {
         return Some(raw.0.clone());
     }
@@ -187,7 +187,7 @@ fn received(raw: &Raw, replay: ReasoningReplay) -> Option<String> {
 }
 
 /// Replaces empty content by an accepted value. Returns `false` if the content is not empty.
-fn mend(message: &mut Map<String, Value>) -> bool {
+fn fix_empty_content(message: &mut Map<String, Value>) -> bool {
     let says = |value: &Value| match value {
         Value::Null => false,
         Value::String(text) => !text.trim().is_empty(),
@@ -198,11 +198,17 @@ fn mend(message: &mut Map<String, Value>) -> bool {
     if content.is_some_and(says) {
         return false;
     }
-    let is_said = SAYING.iter().any(|key| message.get(*key).is_some_and(says));
+    let is_said = CONTENT_KEYS
+        .iter()
+        .any(|key| message.get(*key).is_some_and(says));
     if is_said && content.is_some_and(Value::is_null) {
         return false;
     }
-    let content = if is_said { Value::Null } else { json!(NOTHING) };
+    let content = if is_said {
+        Value::Null
+    } else {
+        json!(EMPTY_ANSWER)
+    };
     message.insert("content".to_owned(), content);
     true
 }

@@ -122,14 +122,14 @@ impl Source {
             source,
         };
         loop {
-            let place = self.place(next, last);
+            let place = self.locate(next, last);
             let is_in_log = matches!(place, EventLocation::Log(_));
             let read = match place {
                 EventLocation::Section(span) => of_history(store, self.run(), span, next, last),
                 EventLocation::Log(places) => of_log(store, self.run(), &places),
             };
             // It was sealed in between: its signatures were dropped, and its frames may have been.
-            if is_in_log && matches!(self.place(next, last), EventLocation::Section(_)) {
+            if is_in_log && matches!(self.locate(next, last), EventLocation::Section(_)) {
                 continue;
             }
             if read.is_err() && store.runs.sequencer.is_gone(self.run()) {
@@ -140,7 +140,7 @@ impl Source {
         }
     }
 
-    fn place(&self, next: Seq, last: Seq) -> EventLocation {
+    fn locate(&self, next: Seq, last: Seq) -> EventLocation {
         let in_section = |spans: &[Span]| {
             let span = spans
                 .partition_point(|span| span.first <= next)

@@ -6,7 +6,7 @@
 
 /// Returns true if `character` is invisible or changes the display of other text: control characters, direction marks,
 /// line separators, characters without width, tags, and noncharacters.
-pub fn is_unseen(character: char) -> bool {
+pub fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(
             character,
@@ -35,17 +35,21 @@ pub fn is_unseen(character: char) -> bool {
 fn joins(before: Option<char>, character: char, after: Option<char>) -> bool {
     let is_joiner = matches!(character, '\u{200c}' | '\u{200d}');
     // Between ASCII characters a joiner is invisible, but would make two equal-looking words different.
-    let needs_it = |c: Option<char>| c.is_some_and(|c| !c.is_ascii() && !is_unseen(c));
+    let needs_it = |c: Option<char>| c.is_some_and(|c| !c.is_ascii() && !is_invisible(c));
     is_joiner && needs_it(before) && needs_it(after)
 }
 
 /// Returns `text` with each invisible character that is not in `kept` replaced by `unseen`.
-pub fn shown(text: &str, kept: &[char], mut unseen: impl FnMut(char, &mut String)) -> String {
+pub fn replace_invisible(
+    text: &str,
+    kept: &[char],
+    mut unseen: impl FnMut(char, &mut String),
+) -> String {
     let mut out = String::with_capacity(text.len());
     let mut before = None;
     let mut rest = text.chars().peekable();
     while let Some(character) = rest.next() {
-        let is_kept = kept.contains(&character) || !is_unseen(character);
+        let is_kept = kept.contains(&character) || !is_invisible(character);
         if is_kept || joins(before, character, rest.peek().copied()) {
             out.push(character);
         } else {
@@ -57,15 +61,15 @@ pub fn shown(text: &str, kept: &[char], mut unseen: impl FnMut(char, &mut String
 }
 
 /// Returns `text` with each invisible character as its code: `\u{202e}`, `\n`.
-pub fn escaped(text: &str, kept: &[char]) -> String {
-    shown(text, kept, |character, out| {
+pub fn escape_invisible(text: &str, kept: &[char]) -> String {
+    replace_invisible(text, kept, |character, out| {
         out.extend(character.escape_default());
     })
 }
 
 /// Returns `text` as a part of one line, with `instead` for each invisible character.
 pub fn in_line(text: &str, instead: char) -> String {
-    shown(text, &[], |_, out| out.push(instead))
+    replace_invisible(text, &[], |_, out| out.push(instead))
 }
 
 /// Returns `text` as one word of a shell's command line, quoted only if necessary.
@@ -119,11 +123,11 @@ mod tests {
         for character in hidden {
             let code = character.escape_default().to_string();
             assert_eq!(
-                escaped(&format!("pay{character}pal"), &[]),
+                escape_invisible(&format!("pay{character}pal"), &[]),
                 format!("pay{code}pal")
             );
         }
-        assert_eq!(escaped("a\nb\tc", &['\n']), "a\nb\\tc");
+        assert_eq!(escape_invisible("a\nb\tc", &['\n']), "a\nb\\tc");
         assert_eq!(in_line("a\nb\u{202e}c", ' '), "a b c");
     }
 
@@ -143,7 +147,7 @@ mod tests {
             "می\u{200c}خواهم",
             "क्\u{200d}ष",
         ] {
-            assert_eq!(escaped(text, &[]), text);
+            assert_eq!(escape_invisible(text, &[]), text);
         }
         for text in [
             "\u{200d}🔬",
@@ -151,7 +155,7 @@ mod tests {
             "a\u{200c}ب",
             "ب\u{200c}\u{200c}ب",
         ] {
-            assert!(escaped(text, &[]).contains("\\u{200"), "{text:?}");
+            assert!(escape_invisible(text, &[]).contains("\\u{200"), "{text:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! name.
 //!
 //! **Owns** the way from a name to a verified tool. **Never** decides which tools are offered
-//! ([`rye_core::thread::offer`]), and never reads a tool that a layer of the thread does not allow. **Failure.** A tool
+//! ([`rye_core::thread::tool_offer`]), and never reads a tool that a layer of the thread does not allow. **Failure.** A tool
 //! that cannot be used is not offered by name, and a warning says so. The thread begins nevertheless; a call of that
 //! tool is refused.
 

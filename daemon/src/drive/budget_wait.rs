@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The run's position in the budget queue, and the call that waits.
 #[derive(Debug, Default)]
 pub(super) struct BudgetWait {
-    pub(super) place: Option<BudgetSlot>,
+    pub(super) slot_in_queue: Option<BudgetSlot>,
     waiting: Option<WaitingCall>,
 }
 
@@ -30,21 +30,23 @@ struct WaitingCall {
     slot: Slot,
     since: Uptime,
     /// Missing budget, for people.
-    lacks: String,
+    missing: String,
     /// True if the call may retry.
-    called: bool,
+    may_retry: bool,
     /// True if the warning was recorded.
-    told: bool,
+    warned: bool,
 }
 
 impl BudgetWait {
     /// True if a call waits that may not retry yet.
     pub(super) fn is_waiting(&self) -> bool {
-        self.waiting.as_ref().is_some_and(|waiting| !waiting.called)
+        self.waiting
+            .as_ref()
+            .is_some_and(|waiting| !waiting.may_retry)
     }
 
     /// True if `call` may not retry yet.
-    pub(super) fn holds_up(&self, call: &Call) -> bool {
+    pub(super) fn blocks(&self, call: &Call) -> bool {
         self.is_waiting() && self.is_for(call.slot)
     }
 
@@ -57,66 +59,66 @@ impl BudgetWait {
 
     /// Records that the call `slot` was refused and is queued. If another call is waiting in the queue, both leave it
     /// and retry.
-    pub(super) fn stand(&mut self, slot: Slot, now: Uptime, refused: &Refused) {
+    pub(super) fn enqueue(&mut self, slot: Slot, now: Uptime, refused: &Refused) {
         if self.is_waiting() {
-            return self.leave();
+            return self.clear();
         }
         let waiting = self.waiting.take().filter(|waiting| waiting.slot == slot);
-        let (since, told) = waiting.map_or((now, false), |before| (before.since, before.told));
+        let (since, told) = waiting.map_or((now, false), |before| (before.since, before.warned));
         self.waiting = Some(WaitingCall {
             slot,
             since,
-            lacks: refused.to_string(),
-            called: false,
-            told,
+            missing: refused.to_string(),
+            may_retry: false,
+            warned: told,
         });
     }
 
     /// Resolves when the waiting call may retry, and never if no call waits. Cancel safe.
-    pub(super) async fn called(&self) {
-        match &self.place {
-            Some(place) if self.is_waiting() => place.called().await,
+    pub(super) async fn woken(&self) {
+        match &self.slot_in_queue {
+            Some(place) if self.is_waiting() => place.woken().await,
             Some(_) | None => std::future::pending().await,
         }
     }
 
     /// Allows the waiting call to retry.
-    pub(super) const fn ask(&mut self) {
+    pub(super) const fn allow_retry(&mut self) {
         if let Some(waiting) = &mut self.waiting {
-            waiting.called = true;
+            waiting.may_retry = true;
         }
     }
 
     /// Returns the time at which to record the warning that `call` waits, or the warning if it is due. Both are `None`
     /// after that.
-    pub(super) fn say(&mut self, call: &Call, now: Uptime) -> (Option<Uptime>, Option<Event>) {
-        let Some(waiting) = self.waiting.as_mut().filter(|waiting| !waiting.told) else {
+    pub(super) fn warning(&mut self, call: &Call, now: Uptime) -> (Option<Uptime>, Option<Event>) {
+        let Some(waiting) = self.waiting.as_mut().filter(|waiting| !waiting.warned) else {
             return (None, None);
         };
         let due = waiting.since.plus(PATIENCE);
         if now < due {
             return (Some(due), None);
         }
-        waiting.told = true;
+        waiting.warned = true;
         let warning = Warning {
             node: (!call.node.is_empty()).then(|| call.node.clone()),
             message: format!(
                 "waits for money that paid calls in flight hold: {}",
-                waiting.lacks
+                waiting.missing
             ),
         };
         (None, Some(warning.into()))
     }
 
     /// Leaves the queue if the waiting call has this slot.
-    pub(super) fn give_up(&mut self, slot: Slot) {
+    pub(super) fn clear_if(&mut self, slot: Slot) {
         if self.is_for(slot) {
-            self.leave();
+            self.clear();
         }
     }
 
     /// Leaves the queue.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 }
@@ -124,28 +126,28 @@ impl BudgetWait {
 impl<K: Kind> Drive<'_, K> {
     /// Commits the facts, followed by `plans`, in one commit. If the plan lacks budget that open calls hold, the run
     /// joins the queue.
-    pub(super) async fn commit_in_line(
+    pub(super) async fn commit_or_queue(
         &mut self,
         plans: Vec<Change>,
     ) -> Result<Committed, rye_journal::Error> {
-        if self.line.is_waiting() {
+        if self.budget_wait.is_waiting() {
             return self.commit(plans).await;
         }
         let mut changes = self.changes(self.facts.iter().cloned());
         changes.extend(plans);
-        let place = &mut self.line.place;
+        let place = &mut self.budget_wait.slot_in_queue;
         let journal = &self.services.journal;
-        let committed = journal.commit_in_line(changes, place).await?;
-        self.line.leave();
+        let committed = journal.commit_or_queue(changes, place).await?;
+        self.budget_wait.clear();
         self.note_committed(&committed);
         Ok(committed)
     }
 
     /// Lets the next call and all later ones wait for budget. Returns the latest time to check again. Adds the warning
     /// to `plan` when it is due.
-    pub(super) fn stand_in_line(&mut self, plan: &mut Plan<K>, call: &Call) -> Option<Uptime> {
+    pub(super) fn wait_for_budget(&mut self, plan: &mut Plan<K>, call: &Call) -> Option<Uptime> {
         let now = self.services.clock.up();
-        let (due, warning) = self.line.say(call, now);
+        let (due, warning) = self.budget_wait.warning(call, now);
         plan.note(warning.into_iter().collect());
         let deadline = plan.machine.time_left().map(|left| now.plus(left));
         due.into_iter().chain(deadline).min()
@@ -153,13 +155,13 @@ impl<K: Kind> Drive<'_, K> {
 
     /// Leaves the queue unless `plan` contains the waiting call. The machine offers no further call, so a call outside
     /// `plan` no longer waits.
-    pub(super) fn leave_line(&mut self, plan: &Plan<K>) {
+    pub(super) fn stop_waiting_for_budget(&mut self, plan: &Plan<K>) {
         if !plan
             .calls
             .iter()
-            .any(|planned| self.line.is_for(planned.call.slot))
+            .any(|planned| self.budget_wait.is_for(planned.call.slot))
         {
-            self.line.leave();
+            self.budget_wait.clear();
         }
     }
 }
@@ -190,8 +192,8 @@ mod tests {
             change: 0,
             run: run.clone(),
             why: RefusalReason::Budget(Denied::Short(Shortfall {
-                asked: Usd::parse("0.5").unwrap(),
-                lacking: LimitId::Account(AccountId(run)),
+                requested: Usd::parse("0.5").unwrap(),
+                at: LimitId::Account(AccountId(run)),
                 limit: Usd::parse("1").unwrap(),
                 used: Usd::parse("0.75").unwrap(),
                 wait: true,
@@ -204,14 +206,14 @@ mod tests {
         let begin = Uptime::default();
         let due = begin.plus(PATIENCE);
         let mut line = BudgetWait::default();
-        line.stand(Slot::Main, begin, &refused());
-        assert_eq!(line.say(&call(), begin), (Some(due), None));
+        line.enqueue(Slot::Main, begin, &refused());
+        assert_eq!(line.warning(&call(), begin), (Some(due), None));
         // A second refusal does not restart the waiting time.
-        line.ask();
+        line.allow_retry();
         let later = begin.plus(Duration::from_secs(4));
-        line.stand(Slot::Main, later, &refused());
-        assert_eq!(line.say(&call(), later), (Some(due), None));
-        let (next, said) = line.say(&call(), due);
+        line.enqueue(Slot::Main, later, &refused());
+        assert_eq!(line.warning(&call(), later), (Some(due), None));
+        let (next, said) = line.warning(&call(), due);
         let Some(Event::Run(RunEvent::Warning(Warning { node, message }))) = said else {
             panic!("{said:?}");
         };
@@ -220,35 +222,35 @@ mod tests {
             message.contains("`t-1-a` may spend 1.000000000 USD"),
             "{message}"
         );
-        assert_eq!(line.say(&call(), due.plus(PATIENCE)), (None, None));
+        assert_eq!(line.warning(&call(), due.plus(PATIENCE)), (None, None));
     }
 
     #[test]
     fn waiting_call_is_blocked_until_woken() {
         let mut line = BudgetWait::default();
-        assert!(!line.holds_up(&call()));
-        line.stand(Slot::Main, Uptime::default(), &refused());
-        assert!(line.holds_up(&call()));
+        assert!(!line.blocks(&call()));
+        line.enqueue(Slot::Main, Uptime::default(), &refused());
+        assert!(line.blocks(&call()));
         let other = Call {
             slot: Slot::Hook(1),
             ..call()
         };
-        assert!(!line.holds_up(&other));
-        line.give_up(Slot::Hook(1));
-        line.ask();
-        assert!(!line.holds_up(&call()));
+        assert!(!line.blocks(&other));
+        line.clear_if(Slot::Hook(1));
+        line.allow_retry();
+        assert!(!line.blocks(&call()));
         assert!(line.is_for(Slot::Main));
-        line.give_up(Slot::Main);
+        line.clear_if(Slot::Main);
         assert!(!line.is_for(Slot::Main));
     }
 
     #[test]
     fn second_refused_call_lets_both_retry() {
         let mut line = BudgetWait::default();
-        line.stand(Slot::Part(3), Uptime::default(), &refused());
-        line.stand(Slot::Part(1), Uptime::default(), &refused());
+        line.enqueue(Slot::Part(3), Uptime::default(), &refused());
+        line.enqueue(Slot::Part(1), Uptime::default(), &refused());
         assert!(!line.is_for(Slot::Part(3)) && !line.is_for(Slot::Part(1)));
-        line.stand(Slot::Part(1), Uptime::default(), &refused());
+        line.enqueue(Slot::Part(1), Uptime::default(), &refused());
         assert!(line.is_for(Slot::Part(1)));
     }
 }

@@ -13,10 +13,10 @@ const MOST_KEPT: usize = 16 << 10;
 
 /// Sender of the output of one model call.
 pub(super) struct DeltaStream {
-    speaker: Option<DeltaSender>,
+    sender: Option<DeltaSender>,
     /// Fields that all deltas of the call share.
     call: Delta,
-    said: TextTail,
+    tail: TextTail,
 }
 
 /// End of the texts so far.
@@ -51,7 +51,7 @@ impl TextTail {
     }
 
     /// A reset to the texts so far.
-    fn so_far(&self, call: &Delta) -> Delta {
+    fn reset_delta(&self, call: &Delta) -> Delta {
         let cut = self.text.len().saturating_sub(MOST_KEPT);
         let cut = self.text.ceil_char_boundary(cut);
         Delta {
@@ -76,21 +76,21 @@ impl DeltaStream {
             left_out: 0,
         };
         let voice = Self {
-            speaker: journal.speaker(run),
+            sender: journal.delta_sender(run),
             call,
-            said: TextTail::default(),
+            tail: TextTail::default(),
         };
         if turn.attempt > 1 {
-            voice.take_back();
+            voice.reset();
         }
         voice
     }
 
     /// Sends the content of a signal.
-    pub(super) fn say(&mut self, signal: &StreamSignal) {
+    pub(super) fn send(&mut self, signal: &StreamSignal) {
         let (kind, position, text) = match signal {
             StreamSignal::Text { position, text } => {
-                self.said.push(*position, text);
+                self.tail.push(*position, text);
                 (DeltaKind::Text, *position, text)
             }
             StreamSignal::Thinking { position, text } => (DeltaKind::Thinking, *position, text),
@@ -104,7 +104,11 @@ impl DeltaStream {
             | StreamSignal::Ended(_)
             | StreamSignal::Broken(_) => return,
         };
-        let Some(speaker) = self.speaker.as_ref().filter(|speaker| speaker.is_heard()) else {
+        let Some(speaker) = self
+            .sender
+            .as_ref()
+            .filter(|speaker| speaker.has_listeners())
+        else {
             return;
         };
         let delta = Delta {
@@ -113,23 +117,23 @@ impl DeltaStream {
             text: text.clone(),
             ..self.call.clone()
         };
-        speaker.tell(&delta, || self.said.so_far(&self.call));
+        speaker.send(&delta, || self.tail.reset_delta(&self.call));
     }
 
     /// Resets listeners: the output does not count, because the call was cut or is repeated.
-    pub(super) fn take_back(&self) {
-        if let Some(speaker) = &self.speaker {
-            speaker.tell(&self.call, || self.call.clone());
+    pub(super) fn reset(&self) {
+        if let Some(speaker) = &self.sender {
+            speaker.send(&self.call, || self.call.clone());
         }
     }
 
     /// Resolves when a new listener has joined and received the output so far. Cancel safe.
     pub(super) async fn joined(&self) {
-        let Some(speaker) = &self.speaker else {
+        let Some(speaker) = &self.sender else {
             return std::future::pending().await;
         };
         speaker.joined().await;
-        speaker.catch_up(|| self.said.so_far(&self.call));
+        speaker.catch_up(|| self.tail.reset_delta(&self.call));
     }
 }
 
@@ -154,18 +158,18 @@ mod tests {
         let mut said = TextTail::default();
         said.push(1, "First.");
         said.push(3, "Second.");
-        assert_eq!(said.so_far(&call()).text, "First.\n\nSecond.");
+        assert_eq!(said.reset_delta(&call()).text, "First.\n\nSecond.");
         let mut whole = said.text.clone();
         for step in 0..20_000_u32 {
             let more = if step % 3 == 0 { "é" } else { "ab" };
             said.push(3, more);
             whole.push_str(more);
-            let told = said.so_far(&call());
+            let told = said.reset_delta(&call());
             let left_out = usize::try_from(told.left_out).unwrap();
             assert!(told.text.len() <= MOST_KEPT);
             assert!(said.text.len() <= 2 * MOST_KEPT);
             assert_eq!(whole.get(left_out..), Some(&*told.text), "after {step}");
         }
-        assert!(said.so_far(&call()).left_out > 0);
+        assert!(said.reset_delta(&call()).left_out > 0);
     }
 }

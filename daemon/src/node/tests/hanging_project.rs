@@ -46,8 +46,8 @@ async fn hanging_project_blocks_only_its_runs_which_can_be_stopped() {
     }
     let before = daemon.run(&alive, "t/endless").await;
 
-    daemon.projects.hang.begin(&dead);
-    assert!(daemon.projects.hang.holds(file_pool::AT_ONCE));
+    daemon.projects.hang_simulator.begin(&dead);
+    assert!(daemon.projects.hang_simulator.holds(file_pool::AT_ONCE));
 
     // Other runs continue, and new ones end.
     for _ in 0..3 {
@@ -66,7 +66,7 @@ async fn hanging_project_blocks_only_its_runs_which_can_be_stopped() {
     let filter = Filter::default();
     let listed = in_time("the list of runs", daemon.journal.list(&filter, None, 100)).await;
     assert!(listed.unwrap().runs.len() > RUNS);
-    assert_eq!(daemon.projects.hang.held(), file_pool::AT_ONCE);
+    assert_eq!(daemon.projects.hang_simulator.held(), file_pool::AT_ONCE);
 
     // A start in the project waits, and its caller may give up.
     let waits = tokio::time::timeout(Duration::from_millis(1), daemon.run(&dead, "t/short"));
@@ -98,7 +98,7 @@ async fn hanging_project_blocks_only_its_runs_which_can_be_stopped() {
         );
     }
 
-    let gave_up = daemon.projects.hang.release();
+    let gave_up = daemon.projects.hang_simulator.release();
     assert!(
         !gave_up,
         "the project hung until nobody could tell it to stop"
@@ -134,14 +134,14 @@ async fn file_access_in_hanging_project_delays_no_other_project() {
     for _ in 0..RUNS {
         runs.push(daemon.run(&dead, "t/endless").await);
     }
-    daemon.projects.hang.begin(&dead);
-    assert!(daemon.projects.hang.holds(file_pool::AT_ONCE));
+    daemon.projects.hang_simulator.begin(&dead);
+    assert!(daemon.projects.hang_simulator.holds(file_pool::AT_ONCE));
     for _ in 0..2 {
         let run = in_time("a start elsewhere", daemon.run(&alive, "t/short")).await;
         let ended = in_time("a run elsewhere", daemon.settled(&run)).await;
         assert_eq!(ended, Status::Completed);
     }
-    assert_eq!(daemon.projects.hang.held(), file_pool::AT_ONCE);
+    assert_eq!(daemon.projects.hang_simulator.held(), file_pool::AT_ONCE);
     for run in &runs {
         let kill = Kill::new("a test", Duration::ZERO);
         in_time("a kill", daemon.supervisor.kill(run, kill))
@@ -152,7 +152,7 @@ async fn file_access_in_hanging_project_delays_no_other_project() {
         let ended = in_time("a killed run", daemon.settled(run)).await;
         assert_eq!(ended, Status::Killed);
     }
-    assert!(!daemon.projects.hang.release());
+    assert!(!daemon.projects.hang_simulator.release());
     daemon.stop().await;
 }
 
@@ -168,14 +168,14 @@ async fn run_of_initially_hanging_project_can_be_stopped() {
     for run in [&first, &second] {
         daemon.supervisor.suspend(run).await.unwrap();
     }
-    daemon.projects.hang.begin(&dead);
+    daemon.projects.hang_simulator.begin(&dead);
     for run in [&first, &second] {
         let resumed = daemon
             .supervisor
             .resume(run, crate::port::Resume::default());
         in_time("a resume", Box::pin(resumed)).await.unwrap();
     }
-    assert!(daemon.projects.hang.holds(2));
+    assert!(daemon.projects.hang_simulator.holds(2));
     let cancel = daemon.supervisor.cancel(&first, "a test");
     in_time("a cancel", cancel).await.unwrap();
     let kill = daemon
@@ -190,6 +190,6 @@ async fn run_of_initially_hanging_project_can_be_stopped() {
         in_time("its end", daemon.settled(&second)).await,
         Status::Killed
     );
-    assert!(!daemon.projects.hang.release());
+    assert!(!daemon.projects.hang_simulator.release());
     daemon.stop().await;
 }

@@ -35,41 +35,41 @@ pub(super) struct Key {
 #[derive(Debug)]
 pub(super) struct CallQueues {
     clock: Arc<dyn Timer>,
-    gates: Mutex<HashMap<Key, Arc<CallQueue>>>,
+    queues: Mutex<HashMap<Key, Arc<CallQueue>>>,
 }
 
 impl CallQueues {
     pub(super) fn new(clock: Arc<dyn Timer>) -> Self {
         Self {
             clock,
-            gates: Mutex::default(),
+            queues: Mutex::default(),
         }
     }
 
     /// Waits for one of `most` slots, and for the queue to be open. Cancel safe.
     pub(super) async fn enter(&self, key: Key, most: u32) -> Pass {
-        let gate = self.gate(key);
+        let gate = self.queue(key);
         gate.resize(most);
-        let places = Arc::clone(&gate.places);
+        let places = Arc::clone(&gate.permits);
         let permit = places.acquire_owned().await;
         let pass = Pass {
             permit: Some(permit.expect("nobody closes the places")),
-            gate,
+            queue: gate,
         };
-        pass.gate.opened().await;
+        pass.queue.opened().await;
         pass
     }
 
-    fn gate(&self, key: Key) -> Arc<CallQueue> {
+    fn queue(&self, key: Key) -> Arc<CallQueue> {
         let now = self.clock.up();
-        let mut gates = lock(&self.gates);
+        let mut gates = lock(&self.queues);
         if let Some(gate) = gates.get(&key) {
             return Arc::clone(gate);
         }
         gates.retain(|_, gate| Arc::strong_count(gate) > 1 || lock(&gate.state).opens > now);
         let gate = Arc::new(CallQueue {
             clock: Arc::clone(&self.clock),
-            places: Arc::new(Semaphore::new(0)),
+            permits: Arc::new(Semaphore::new(0)),
             state: Mutex::default(),
         });
         gates.insert(key, Arc::clone(&gate));
@@ -81,7 +81,7 @@ impl CallQueues {
 #[derive(Debug)]
 struct CallQueue {
     clock: Arc<dyn Timer>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     state: Mutex<QueueState>,
 }
 
@@ -90,7 +90,7 @@ struct QueueState {
     /// Number of slots, free or taken.
     size: usize,
     /// Requested number of slots, by the latest caller: two threads may have started with different versions of a file.
-    wanted: usize,
+    target_size: usize,
     /// Time at which the queue opens or opened.
     opens: Uptime,
     /// Upper bound of the additional random delay.
@@ -102,12 +102,12 @@ impl CallQueue {
     fn resize(&self, most: u32) {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let mut state = lock(&self.state);
-        state.wanted = most.clamp(1, Semaphore::MAX_PERMITS);
-        if state.size < state.wanted {
-            self.places.add_permits(state.wanted - state.size);
-            state.size = state.wanted;
+        state.target_size = most.clamp(1, Semaphore::MAX_PERMITS);
+        if state.size < state.target_size {
+            self.permits.add_permits(state.target_size - state.size);
+            state.size = state.target_size;
         } else {
-            state.size -= self.places.forget_permits(state.size - state.wanted);
+            state.size -= self.permits.forget_permits(state.size - state.target_size);
         }
     }
 
@@ -131,7 +131,7 @@ impl CallQueue {
 /// A slot, freed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Pass {
-    gate: Arc<CallQueue>,
+    queue: Arc<CallQueue>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -139,8 +139,8 @@ impl Pass {
     /// Closes the queue for all callers. It never shortens an earlier pause.
     pub(super) fn close(&self, pause: Duration) {
         let pause = pause.min(MOST_CLOSED);
-        let opens = self.gate.clock.up().plus(pause);
-        let mut state = lock(&self.gate.state);
+        let opens = self.queue.clock.up().plus(pause);
+        let mut state = lock(&self.queue.state);
         if opens > state.opens {
             state.opens = opens;
             state.jitter = (pause / 2).min(MOST_JITTER);
@@ -150,8 +150,8 @@ impl Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        let mut state = lock(&self.gate.state);
-        if state.size > state.wanted
+        let mut state = lock(&self.queue.state);
+        if state.size > state.target_size
             && let Some(permit) = self.permit.take()
         {
             permit.forget();
@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    fn gates() -> (Arc<ManualClock>, CallQueues) {
+    fn queues() -> (Arc<ManualClock>, CallQueues) {
         let clock = Arc::new(ManualClock::default());
         let timer: Arc<dyn Timer> = Arc::<ManualClock>::clone(&clock);
         (clock, CallQueues::new(timer))
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn slots_are_granted_in_arrival_order() {
-        let (_clock, gates) = gates();
+        let (_clock, gates) = queues();
         let first = try_enter(&gates, key("p"), 2).unwrap();
         let second = try_enter(&gates, key("p"), 2).unwrap();
         let mut third = Box::pin(gates.enter(key("p"), 2));
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn queues_are_separate_per_secret_and_project() {
-        let (_clock, gates) = gates();
+        let (_clock, gates) = queues();
         let _first = try_enter(&gates, key("p"), 1).unwrap();
         let other_secret = Key {
             secret: None,
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn dropped_waiter_leaves_queue() {
-        let (_clock, gates) = gates();
+        let (_clock, gates) = queues();
         let first = try_enter(&gates, key("p"), 1).unwrap();
         let mut second = Box::pin(gates.enter(key("p"), 1));
         let mut third = Box::pin(gates.enter(key("p"), 1));
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn closed_queue_reopens_with_jitter_per_waiter() {
-        let (clock, gates) = gates();
+        let (clock, gates) = queues();
         let caller = try_enter(&gates, key("p"), 9).unwrap();
         caller.close(Duration::from_secs(7));
         // A shorter pause does not open it.
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn queue_closed_again_keeps_waiters() {
-        let (clock, gates) = gates();
+        let (clock, gates) = queues();
         let caller = try_enter(&gates, key("p"), 9).unwrap();
         caller.close(Duration::from_secs(2));
         let mut waits = Box::pin(gates.enter(key("p"), 9));
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn queue_closure_is_bounded() {
-        let (clock, gates) = gates();
+        let (clock, gates) = queues();
         let caller = try_enter(&gates, key("p"), 1).unwrap();
         caller.close(Duration::MAX);
         drop(caller);
@@ -292,13 +292,13 @@ mod tests {
         assert!(try_enter(&gates, key("p"), 1).is_none());
         clock.advance(MOST_CLOSED);
         assert!(try_enter(&gates, key("r"), 1).is_some());
-        assert_eq!(lock(&gates.gates).len(), 1, "only lines in use are kept");
+        assert_eq!(lock(&gates.queues).len(), 1, "only lines in use are kept");
         assert!(try_enter(&gates, key("p"), 1).is_some());
     }
 
     #[test]
     fn latest_caller_sets_queue_size() {
-        let (_clock, gates) = gates();
+        let (_clock, gates) = queues();
         let three: Vec<Pass> = std::iter::from_fn(|| try_enter(&gates, key("p"), 3)).collect();
         assert_eq!(three.len(), 3);
         assert!(try_enter(&gates, key("p"), 1).is_none());

@@ -38,7 +38,7 @@ impl<T: Default> CoalescingQueue<T> {
     }
 
     /// Merges a post that the receiver takes within [`LINGER`], or earlier with an urgent one.
-    pub(crate) fn leave(&self, merge: impl FnOnce(&mut T)) {
+    pub(crate) fn post_lazily(&self, merge: impl FnOnce(&mut T)) {
         self.put(merge, LINGER);
     }
 
@@ -96,14 +96,14 @@ mod tests {
     #[test]
     fn lazy_post_waits_for_urgent_post_or_timeout() {
         let mailbox = CoalescingQueue::<Vec<u8>>::default();
-        mailbox.leave(|letters| letters.push(1));
+        mailbox.post_lazily(|letters| letters.push(1));
         mailbox.post(|letters| letters.push(2));
         let began = Instant::now();
         assert_eq!(mailbox.take(None).value, [1, 2]);
-        mailbox.leave(|letters| letters.push(3));
+        mailbox.post_lazily(|letters| letters.push(3));
         assert_eq!(mailbox.take(None).value, [3]);
         assert!(began.elapsed() >= LINGER);
-        mailbox.leave(|letters| letters.push(4));
+        mailbox.post_lazily(|letters| letters.push(4));
         mailbox.close();
         let last = mailbox.take(None);
         assert_eq!((last.value, last.closed), (vec![4], true));

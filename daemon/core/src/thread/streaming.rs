@@ -15,8 +15,8 @@ use crate::provider::failure::Charge;
 use crate::provider::stream::Ended;
 use crate::provider::{Received, assemble};
 
-use super::heard::{CallFailure, ModelSignal, reasoning};
 use super::live::ThreadMachine;
+use super::model_stream::{CallFailure, ModelSignal, reasoning};
 
 impl ThreadMachine {
     pub(super) fn hear(&mut self, now: Timestamp, heard: ModelSignal) -> Vec<Event> {
@@ -26,7 +26,7 @@ impl ThreadMachine {
         };
         match heard {
             ModelSignal::Part(part) => {
-                if let Some(speaking) = &mut self.live.speaking {
+                if let Some(speaking) = &mut self.live.partial {
                     speaking.parts.push(Arc::new(MessagePart {
                         block: part.block,
                         raw: part.raw,
@@ -35,7 +35,7 @@ impl ThreadMachine {
                 Vec::new()
             }
             ModelSignal::Call(call) => {
-                if let Some(speaking) = &mut self.live.speaking {
+                if let Some(speaking) = &mut self.live.partial {
                     speaking.ask(call);
                 }
                 Vec::new()
@@ -78,7 +78,7 @@ impl ThreadMachine {
             stop: Some(ended.stop),
             partial: false,
         };
-        self.say(now, &mut events, turn, message, usage, request_id);
+        self.record_message(now, &mut events, turn, message, usage, request_id);
         let unknown = usage.is_none().then_some(
             "the provider did not say all of what the call used; it is charged at what was held for it",
         );
@@ -97,7 +97,7 @@ impl ThreadMachine {
         }
         let bad = self
             .live
-            .speaking
+            .partial
             .as_mut()
             .map(|speaking| std::mem::take(&mut speaking.bad));
         for (id, refused) in bad.into_iter().flatten() {
@@ -112,7 +112,7 @@ impl ThreadMachine {
         if turn.calls.is_empty() {
             self.classified(now, &mut events, turn, failed);
         } else {
-            self.say_in_part(now, &mut events, turn);
+            self.record_partial(now, &mut events, turn);
         }
         match failed.charge {
             Charge::Nothing => {
@@ -181,7 +181,7 @@ impl ThreadMachine {
     }
 
     /// Makes the message from the parts up to the calls that have started.
-    pub(super) fn say_in_part(&mut self, now: Timestamp, events: &mut Vec<Event>, turn: &Turn) {
+    pub(super) fn record_partial(&mut self, now: Timestamp, events: &mut Vec<Event>, turn: &Turn) {
         let model = &self.contract().model;
         let raw = assemble(model.api, turn.parts.iter().map(|part| part.raw.as_str()));
         let message = Message::Assistant {
@@ -191,10 +191,10 @@ impl ThreadMachine {
             stop: None,
             partial: true,
         };
-        self.say(now, events, turn, message, None, None);
+        self.record_message(now, events, turn, message, None, None);
     }
 
-    fn say(
+    fn record_message(
         &mut self,
         now: Timestamp,
         events: &mut Vec<Event>,
@@ -259,7 +259,7 @@ impl ThreadMachine {
             }
             At::Composing | At::Before(_) | At::Acting(_) | At::Failed(_) => Vec::new(),
         };
-        self.live.speaking = None;
+        self.live.partial = None;
         events
     }
 }

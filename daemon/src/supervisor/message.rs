@@ -18,16 +18,16 @@ use rye_journal::{Change, RefusalReason, Refused};
 
 impl Supervisor {
     /// Queues the message `text` of `by` for the thread `id`. Returns the thread when the message is durable.
-    pub async fn say(&self, id: &RunId, text: &str, by: &str) -> Result<Arc<Run>, Error> {
+    pub async fn send_message(&self, id: &RunId, text: &str, by: &str) -> Result<Arc<Run>, Error> {
         let run = self.run_of(id).await?;
-        let change = said(&run, text, by)?;
+        let change = queue_message(&run, text, by)?;
         let committed = match self.journal().commit(vec![change]).await {
             Err(rye_journal::Error::Refused(Refused {
                 why: RefusalReason::Illegal(_) | RefusalReason::NotLive,
                 ..
             })) => {
                 let now = self.run_of(id).await?;
-                said(&now, text, by)?;
+                queue_message(&now, text, by)?;
                 return Err(full(&now));
             }
             committed => committed?,
@@ -38,7 +38,7 @@ impl Supervisor {
 }
 
 /// Returns the change that queues `text` for `run`.
-pub(super) fn said(run: &Run, text: &str, by: &str) -> Result<Change, Error> {
+pub(super) fn queue_message(run: &Run, text: &str, by: &str) -> Result<Change, Error> {
     check(run, text)?;
     if run.status().is_terminal() {
         return Err(Error::Unfit {

@@ -31,7 +31,7 @@ fn length(text: &str) -> u64 {
 
 impl ShownText {
     /// Returns the change that `delta` makes to the shown text, if there is one.
-    pub(super) fn hear(&mut self, delta: &v1::Delta) -> Option<TextChange> {
+    pub(super) fn apply(&mut self, delta: &v1::Delta) -> Option<TextChange> {
         let call = (delta.turn, delta.attempt);
         match delta.kind() {
             v1::DeltaKind::Text => {
@@ -125,7 +125,7 @@ mod tests {
         let mut speech = ShownText::default();
         let mut all = String::new();
         for delta in deltas {
-            match speech.hear(delta) {
+            match speech.apply(delta) {
                 Some(TextChange::More(more)) => all.push_str(&more),
                 Some(TextChange::TakenBack(_)) => all.push_str("<taken back>"),
                 None => {}
@@ -180,13 +180,13 @@ mod tests {
     #[test]
     fn new_attempt_starts_new_text() {
         let mut speech = ShownText::default();
-        let _first = speech.hear(&said(1, "Hel"));
+        let _first = speech.apply(&said(1, "Hel"));
         let again = v1::Delta {
             attempt: 2,
             ..said(1, "Hello")
         };
         let more = TextChange::More("Hello".to_owned());
-        assert_eq!(speech.hear(&again), Some(more));
+        assert_eq!(speech.apply(&again), Some(more));
         assert_eq!(speech.rest(2, 1, "Hello"), None, "that call is over");
     }
 }

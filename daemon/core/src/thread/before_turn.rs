@@ -18,12 +18,12 @@ use crate::policy::OnExceed;
 use crate::provider::{CallContext, Size, TooSmall};
 
 use super::exceeded::Exceeded;
-use super::heard::PartialMessage;
 use super::live::ThreadMachine;
+use super::model_stream::PartialMessage;
 use super::query::{Reseeded, ThreadQuery};
 
 impl ThreadMachine {
-    pub(super) fn before(&mut self, now: Tick, before: &NextTurn) -> Move<ThreadQuery> {
+    pub(super) fn begin_turn(&mut self, now: Tick, before: &NextTurn) -> Move<ThreadQuery> {
         if let Some(why) = self.held.take() {
             return self.suspend(now.at, why);
         }
@@ -38,7 +38,7 @@ impl ThreadMachine {
             return self.exceed(now.at, reached);
         }
         if !self.state().queue.is_empty() {
-            return Move::Note(self.tell_queued(now.at, before.turn));
+            return Move::Note(self.deliver_queued(now.at, before.turn));
         }
         if let Some(why) = self.live.unpaid.take() {
             return self.exceed(now.at, Exceeded::of(why));
@@ -57,7 +57,7 @@ impl ThreadMachine {
     }
 
     /// Delivers the queued messages to the model, in the order in which they came.
-    fn tell_queued(&mut self, now: Timestamp, turn: u32) -> Vec<Event> {
+    fn deliver_queued(&mut self, now: Timestamp, turn: u32) -> Vec<Event> {
         let mut events = Vec::new();
         let queue = self.state().queue.clone();
         for text in queue.texts() {
@@ -184,14 +184,14 @@ impl ThreadMachine {
         };
         self.record(now.at, &mut events, held);
         self.live.due = None;
-        self.live.speaking = Some(PartialMessage::default());
+        self.live.partial = Some(PartialMessage::default());
         events
     }
 
     /// Handles a failed model call: another try, a suspension for a person to decide, or the end.
     pub(super) fn failed(&mut self, now: Timestamp, failed: &Failed) -> Move<ThreadQuery> {
         let tries_left = failed.next.retries <= self.contract().max_retries;
-        let is_short = failed.pause_ms <= super::heard::LONGEST_PAUSE_MS;
+        let is_short = failed.pause_ms <= super::model_stream::LONGEST_PAUSE_MS;
         match failed.class {
             Class::Interrupted => self.try_again(now, failed, now),
             Class::Transient | Class::RateLimited if tries_left && is_short => {
@@ -252,7 +252,7 @@ pub(super) fn unpaid(denied: &Denied) -> Suspension {
     let why = because_of(SuspendReason::Budget, failure);
     match denied {
         Denied::Short(Shortfall {
-            lacking: LimitId::Account(account),
+            at: LimitId::Account(account),
             limit,
             used,
             ..

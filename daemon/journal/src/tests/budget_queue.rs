@@ -73,16 +73,21 @@ fn settle(run: &str, amount: &str, cost: &str) -> Vec<Change> {
 }
 
 /// Requests `amount` for `run`. Returns true if it was granted.
-async fn ask(journal: &Journal, run: &str, amount: &str, place: &mut Option<BudgetSlot>) -> bool {
-    match journal.commit_in_line(hold(run, amount), place).await {
+async fn request(
+    journal: &Journal,
+    run: &str,
+    amount: &str,
+    place: &mut Option<BudgetSlot>,
+) -> bool {
+    match journal.commit_or_queue(hold(run, amount), place).await {
         Ok(_) => true,
         Err(Error::Refused(_)) => false,
         Err(error) => panic!("{error}"),
     }
 }
 
-fn is_called(place: Option<&BudgetSlot>) -> bool {
-    place.unwrap().called().now_or_never().is_some()
+fn is_woken(place: Option<&BudgetSlot>) -> bool {
+    place.unwrap().woken().now_or_never().is_some()
 }
 
 /// A root with a limit of 1 USD, of which `a` has reserved 0.9, and from which `b` and `c` pay too.
@@ -101,26 +106,32 @@ async fn budget_queue_is_first_come_first_served() {
     let rig = Rig::new();
     let journal = family(&rig).await;
     let (mut b, mut c) = (None, None);
-    assert!(!ask(&journal, "run-b", "0.5", &mut b).await);
+    assert!(!request(&journal, "run-b", "0.5", &mut b).await);
     assert!(
-        !ask(&journal, "run-c", "0.05", &mut c).await,
+        !request(&journal, "run-c", "0.05", &mut c).await,
         "it would fit"
     );
     assert!(
-        !is_called(b.as_ref()) && !is_called(c.as_ref()),
+        !is_woken(b.as_ref()) && !is_woken(c.as_ref()),
         "nothing has changed"
     );
     // A caller that does not wait is not served before those that do.
     assert!(journal.commit(hold("run-c", "0.05")).await.is_err());
     journal.put(settle("run-a", "0.9", "0.6")).await;
-    assert!(is_called(b.as_ref()) && is_called(c.as_ref()));
-    assert!(!ask(&journal, "run-c", "0.05", &mut c).await, "b is first");
-    assert!(!ask(&journal, "run-b", "0.5", &mut b).await, "0.4 are left");
+    assert!(is_woken(b.as_ref()) && is_woken(c.as_ref()));
+    assert!(
+        !request(&journal, "run-c", "0.05", &mut c).await,
+        "b is first"
+    );
+    assert!(
+        !request(&journal, "run-b", "0.5", &mut b).await,
+        "0.4 are left"
+    );
     // The amount left can only decrease, because no call is open any more.
     assert!(b.is_some());
     drop(b);
-    assert!(is_called(c.as_ref()));
-    assert!(ask(&journal, "run-c", "0.05", &mut c).await);
+    assert!(is_woken(c.as_ref()));
+    assert!(request(&journal, "run-c", "0.05", &mut c).await);
     assert!(c.is_none(), "who was served has left");
 }
 
@@ -129,14 +140,14 @@ async fn budget_queue_wakes_next_after_grant() {
     let rig = Rig::new();
     let journal = family(&rig).await;
     let (mut b, mut c) = (None, None);
-    assert!(!ask(&journal, "run-b", "0.5", &mut b).await);
-    assert!(!ask(&journal, "run-c", "0.05", &mut c).await);
+    assert!(!request(&journal, "run-b", "0.5", &mut b).await);
+    assert!(!request(&journal, "run-c", "0.05", &mut c).await);
     journal.put(settle("run-a", "0.9", "0.01")).await;
-    assert!(is_called(b.as_ref()) && is_called(c.as_ref()));
-    assert!(!ask(&journal, "run-c", "0.05", &mut c).await);
-    assert!(ask(&journal, "run-b", "0.5", &mut b).await);
-    assert!(is_called(c.as_ref()));
-    assert!(ask(&journal, "run-c", "0.05", &mut c).await);
+    assert!(is_woken(b.as_ref()) && is_woken(c.as_ref()));
+    assert!(!request(&journal, "run-c", "0.05", &mut c).await);
+    assert!(request(&journal, "run-b", "0.5", &mut b).await);
+    assert!(is_woken(c.as_ref()));
+    assert!(request(&journal, "run-c", "0.05", &mut c).await);
 }
 
 #[tokio::test]
@@ -144,8 +155,8 @@ async fn budget_queue_refuses_amount_above_limit() {
     let rig = Rig::new();
     let journal = family(&rig).await;
     let (mut b, mut c) = (None, None);
-    assert!(!ask(&journal, "run-b", "0.5", &mut b).await);
-    assert!(!ask(&journal, "run-c", "1.01", &mut c).await);
+    assert!(!request(&journal, "run-b", "0.5", &mut b).await);
+    assert!(!request(&journal, "run-c", "1.01", &mut c).await);
     assert!(c.is_none(), "there is nothing to wait for");
 }
 
@@ -160,10 +171,10 @@ async fn run_with_own_share_skips_budget_queue() {
     }
     journal.put(hold("run-a", "0.8")).await;
     let (mut b, mut share) = (None, None);
-    assert!(!ask(&journal, "run-b", "0.5", &mut b).await);
-    assert!(ask(&journal, "run-share", "0.1", &mut share).await);
+    assert!(!request(&journal, "run-b", "0.5", &mut b).await);
+    assert!(request(&journal, "run-share", "0.1", &mut share).await);
     journal.put(settle("run-share", "0.1", "0.02")).await;
-    assert!(!is_called(b.as_ref()), "nothing was freed where it lacks");
+    assert!(!is_woken(b.as_ref()), "nothing was freed where it lacks");
 }
 
 #[tokio::test]
@@ -171,7 +182,7 @@ async fn budget_raise_wakes_queue() {
     let rig = Rig::new();
     let journal = family(&rig).await;
     let mut b = None;
-    assert!(!ask(&journal, "run-b", "0.5", &mut b).await);
+    assert!(!request(&journal, "run-b", "0.5", &mut b).await);
     let event = BudgetRaised {
         account: account("run-root"),
         to: usd("2"),
@@ -180,8 +191,8 @@ async fn budget_raise_wakes_queue() {
     journal
         .put(vec![change(&id("run-root"), Event::from(event))])
         .await;
-    assert!(is_called(b.as_ref()));
-    assert!(ask(&journal, "run-b", "0.5", &mut b).await);
+    assert!(is_woken(b.as_ref()));
+    assert!(request(&journal, "run-b", "0.5", &mut b).await);
 }
 
 #[tokio::test]
@@ -195,11 +206,11 @@ async fn end_of_run_frees_its_share() {
     }
     journal.put(hold("run-a", "0.4")).await;
     let mut b = None;
-    assert!(!ask(&journal, "run-b", "0.3", &mut b).await);
+    assert!(!request(&journal, "run-b", "0.3", &mut b).await);
     assert!(b.is_some(), "0.5 are free once the call of a is settled");
     journal.put(vec![change(&id("run-share"), finish())]).await;
-    assert!(is_called(b.as_ref()));
-    assert!(ask(&journal, "run-b", "0.3", &mut b).await);
+    assert!(is_woken(b.as_ref()));
+    assert!(request(&journal, "run-b", "0.3", &mut b).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

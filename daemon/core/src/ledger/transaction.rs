@@ -13,7 +13,7 @@ use crate::money::Usd;
 pub struct Transaction<'a> {
     ledger: &'a Ledger,
     /// Limits at which earlier requests wait for money.
-    promised: BTreeSet<LimitId>,
+    contended: BTreeSet<LimitId>,
     rows: Rows,
 }
 
@@ -60,15 +60,15 @@ impl Measure {
 impl<'a> Transaction<'a> {
     /// Creates a sheet without operations.
     pub const fn new(ledger: &'a Ledger) -> Self {
-        Self::behind(ledger, BTreeSet::new())
+        Self::queued_after(ledger, BTreeSet::new())
     }
 
     /// Creates a sheet for a request that queues after others, which wait for money at `promised`. It grants nothing at
     /// those limits until the others are served, except a raise, which does not wait.
-    pub const fn behind(ledger: &'a Ledger, promised: BTreeSet<LimitId>) -> Self {
+    pub const fn queued_after(ledger: &'a Ledger, promised: BTreeSet<LimitId>) -> Self {
         Self {
             ledger,
-            promised,
+            contended: promised,
             rows: Rows {
                 open: BTreeMap::new(),
                 closed: BTreeMap::new(),
@@ -132,7 +132,7 @@ impl<'a> Transaction<'a> {
             limit,
             ..Account::default()
         };
-        self.room(parent, Growth::by(account.reserved()), &[], &self.promised)?;
+        self.room(parent, Growth::by(account.reserved()), &[], &self.contended)?;
         Ok(self.insert(id, account, |_| Ok(()))?)
     }
 
@@ -160,7 +160,7 @@ impl<'a> Transaction<'a> {
         if Some(call.0) != account.calls.0.checked_add(1) {
             return Err(Misuse::CallNumber.into());
         }
-        self.room(Some(id), Growth::by(amount), meters, &self.promised)?;
+        self.room(Some(id), Growth::by(amount), meters, &self.contended)?;
         for metered in meters {
             let mut meter = self.meter(&metered.id);
             meter.held = meter.held.checked_add(amount).ok_or(Misuse::Overflow)?;
@@ -297,7 +297,7 @@ impl<'a> Transaction<'a> {
             used: account.claim().saturating_sub(total.money),
             floor: account.floor_claim().saturating_sub(total.money),
         };
-        self.room(account.parent.as_ref(), growth, &[], &self.promised)?;
+        self.room(account.parent.as_ref(), growth, &[], &self.contended)?;
         let estimated = account.total_estimated();
         Ok(self.insert(id, account, |above| {
             above.closed = above.closed.minus(&total).ok_or(Misuse::Overflow)?;
@@ -391,8 +391,8 @@ impl<'a> Transaction<'a> {
             match limit.filter(|limit| after > *limit || is_promised()) {
                 None => Ok(after),
                 Some(limit) => Err(Denied::Short(Shortfall {
-                    asked,
-                    lacking: lacking(),
+                    requested: asked,
+                    at: lacking(),
                     limit,
                     used,
                     wait: false,

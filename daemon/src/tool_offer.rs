@@ -98,13 +98,13 @@ pub fn risks(library: &Library) -> Result<Risks, Error> {
 }
 
 /// Refuses a directive with unacknowledged risks. Risks that only need a warning are combined in one warning.
-pub fn gate(
+pub fn check_risks(
     library: &Library,
     item: &ItemRef,
     effective: &Effective,
 ) -> Result<Option<String>, Error> {
     let directive = &effective.directive;
-    let gate = risks(library)?.gate(&effective.permissions().patterns, &directive.acknowledged);
+    let gate = risks(library)?.judge(&effective.permissions().patterns, &directive.acknowledged);
     if !gate.refused.is_empty() {
         return Err(Error::Risk {
             item: item.clone(),
@@ -114,9 +114,9 @@ pub fn gate(
     let told = format!(
         "`{item}` takes a risk by `{}`; if that is meant, write <acknowledge risk=\"elevated\">why</acknowledge> \
          beside its permissions",
-        gate.told.join("`, `")
+        gate.warnings.join("`, `")
     );
-    Ok((!gate.told.is_empty()).then_some(told))
+    Ok((!gate.warnings.is_empty()).then_some(told))
 }
 
 /// Tools that `model` is offered under `layers`, and the permissions without a tool name of their own. No more tools

@@ -34,7 +34,7 @@ type Script = dyn Fn(&AttemptCtx, usize) -> Act + Send + Sync;
 
 pub(crate) struct ScriptedEffects {
     script: Box<Script>,
-    seen: watch::Sender<StageProgress>,
+    progress: watch::Sender<StageProgress>,
     rules: Mutex<Rules>,
 }
 
@@ -64,37 +64,42 @@ impl ScriptedEffects {
     ) -> Arc<Self> {
         Arc::new(Self {
             script: Box::new(script),
-            seen: watch::Sender::default(),
+            progress: watch::Sender::default(),
             rules: Mutex::default(),
         })
     }
 
     /// Wraps the dispatcher of one daemon.
-    pub(crate) fn before(self: &Arc<Self>, real: Arc<dyn Dispatch>) -> Arc<dyn Dispatch> {
+    pub(crate) fn wrap(self: &Arc<Self>, real: Arc<dyn Dispatch>) -> Arc<dyn Dispatch> {
         Arc::new(Door {
             stage: Arc::clone(self),
-            life: self.seen.borrow().life,
+            life: self.progress.borrow().life,
             real,
         })
     }
 
     pub(crate) async fn until(&self, enough: impl Fn(&StageProgress) -> bool) {
-        drop(self.seen.subscribe().wait_for(|seen| enough(seen)).await);
+        drop(
+            self.progress
+                .subscribe()
+                .wait_for(|seen| enough(seen))
+                .await,
+        );
     }
 
     /// Releases all effects from now on.
     pub(crate) fn release(&self) {
-        self.seen.send_modify(|seen| seen.released = true);
+        self.progress.send_modify(|seen| seen.released = true);
     }
 
     /// Holds effects by the script again.
     pub(crate) fn hold(&self) {
-        self.seen.send_modify(|seen| seen.released = false);
+        self.progress.send_modify(|seen| seen.released = false);
     }
 
     /// Records that the daemon is gone, with all its effects.
     pub(crate) fn next_life(&self) {
-        self.seen.send_modify(|seen| {
+        self.progress.send_modify(|seen| {
             seen.life += 1;
             seen.held = 0;
         });
@@ -163,14 +168,14 @@ struct HeldEffect<'a>(&'a Door);
 impl Drop for HeldEffect<'_> {
     fn drop(&mut self) {
         if self.0.is_of_this_life() {
-            self.0.stage.seen.send_modify(|seen| seen.held -= 1);
+            self.0.stage.progress.send_modify(|seen| seen.held -= 1);
         }
     }
 }
 
 impl Door {
     fn is_of_this_life(&self) -> bool {
-        self.stage.seen.borrow().life == self.life
+        self.stage.progress.borrow().life == self.life
     }
 
     async fn perform(&self, cx: &AttemptCtx) -> Ended {
@@ -201,24 +206,24 @@ impl Door {
             run: &cx.run,
         };
         let act = (self.stage.script)(cx, earlier);
-        let released = self.stage.seen.borrow().released;
+        let released = self.stage.progress.borrow().released;
         match act {
             Act::Fail => ended(Some(Failure::permanent("failed", "on purpose"))),
             Act::Hold if !released => {
-                self.stage.seen.send_modify(|seen| seen.held += 1);
+                self.stage.progress.send_modify(|seen| seen.held += 1);
                 let _held = HeldEffect(self);
                 tokio::select! {
                     // A stop that was raised before the release counts.
                     biased;
                     () = cx.stop.at_least(Urgency::Cancel) => {
-                        self.stage.seen.send_modify(|seen| seen.stopped += 1);
+                        self.stage.progress.send_modify(|seen| seen.stopped += 1);
                         Ended::Stopped(KillReceipt::default())
                     }
                     () = self.stage.until(|seen| seen.released) => ended(None),
                 }
             }
             Act::Compute => {
-                self.stage.seen.send_modify(|seen| seen.held += 1);
+                self.stage.progress.send_modify(|seen| seen.held += 1);
                 let gone = self.stage.until(|seen| seen.life != self.life);
                 let here = tokio::runtime::Handle::current();
                 tokio::task::block_in_place(|| here.block_on(gone));

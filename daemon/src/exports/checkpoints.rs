@@ -68,7 +68,7 @@ struct Stored {
 pub(super) struct Checkpoints {
     dir: PathBuf,
     newest: Mark,
-    before: Mark,
+    settled: Mark,
     /// The checkpoint that becomes `before` next, and the time at which it was written.
     settling: (Mark, Instant),
 }
@@ -96,7 +96,7 @@ impl Checkpoints {
             dir: dir.to_owned(),
             settling: (newest.clone(), Instant::now()),
             newest,
-            before: stored.before,
+            settled: stored.before,
         }
     }
 
@@ -113,12 +113,12 @@ impl Checkpoints {
     fn write_at(&mut self, mark: Mark, now: Instant) -> io::Result<()> {
         let (settling, since) = &self.settling;
         if now.saturating_duration_since(*since) >= SETTLED {
-            self.before = settling.clone();
+            self.settled = settling.clone();
             self.settling = (mark.clone(), now);
         }
         let stored = Stored {
             newest: mark,
-            before: self.before.clone(),
+            before: self.settled.clone(),
             boot: safe_path::boot_id().to_owned(),
         };
         Dir::follow(&self.dir)?.replace(NAME, &serde_json::to_vec(&stored)?)?;
@@ -131,7 +131,7 @@ impl Checkpoints {
 mod tests {
     use super::*;
 
-    fn mark(lsn: u64) -> Mark {
+    fn checkpoint(lsn: u64) -> Mark {
         Mark {
             lsn: Lsn(lsn),
             ..Mark::default()
@@ -151,7 +151,10 @@ mod tests {
         let mut marks = Checkpoints::open(dir.path());
         assert_eq!(*marks.newest(), Mark::default());
         let behind = BTreeMap::from([("/p".to_owned(), Lsn(3))]);
-        let written = Mark { behind, ..mark(9) };
+        let written = Mark {
+            behind,
+            ..checkpoint(9)
+        };
         marks.write(written.clone()).unwrap();
         let read = Checkpoints::open(dir.path());
         assert_eq!(*read.newest(), written);
@@ -168,7 +171,7 @@ mod tests {
         // Frequent checkpoints do not prevent each other from settling.
         for second in 1..=130 {
             let at = begun + Duration::from_secs(second);
-            marks.write_at(mark(second), at).unwrap();
+            marks.write_at(checkpoint(second), at).unwrap();
         }
         reboot(dir.path());
         let settled = Checkpoints::open(dir.path()).newest().lsn;
@@ -178,7 +181,7 @@ mod tests {
     #[test]
     fn boot_without_settled_checkpoint_begins_at_zero() {
         let dir = tempfile::tempdir().unwrap();
-        Checkpoints::open(dir.path()).write(mark(5)).unwrap();
+        Checkpoints::open(dir.path()).write(checkpoint(5)).unwrap();
         reboot(dir.path());
         assert_eq!(Checkpoints::open(dir.path()).newest().lsn, Lsn(0));
     }

@@ -70,7 +70,7 @@ impl TemplatePaths {
             )),
             None if template.starts_with('{') => Err(format!(
                 "holds `{template}`, which is no path; {}",
-                self.known()
+                self.known_paths()
             )),
             None => Ok(Some(self.project.join(template))),
         }
@@ -88,7 +88,7 @@ impl TemplatePaths {
         Some((place.as_ref(), below))
     }
 
-    pub(super) fn known(&self) -> String {
+    pub(super) fn known_paths(&self) -> String {
         let names = self.named.iter().map(|(name, _)| format!("`{{{name}}}`"));
         format!("paths are {}", names.collect::<Vec<_>>().join(", "))
     }

@@ -57,7 +57,7 @@ impl AllRuns {
 
     /// True if there are listeners, or were before the last commit.
     #[cfg(test)]
-    pub(crate) fn is_heard(&self) -> bool {
+    pub(crate) fn has_listeners(&self) -> bool {
         self.lock().feed.is_some()
     }
 

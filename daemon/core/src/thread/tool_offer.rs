@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::artifact::{self, READ};
-use super::offered::{Does, EXECUTE, FETCH, OfferedTool, RETURN, SIGN};
+use super::offered_tool::{Does, EXECUTE, FETCH, OfferedTool, RETURN, SIGN};
 use crate::capability::{Capability, Layer, Named, Primary, can_match, check, may_meet};
 use crate::conversation::{TokenSize, Tool};
 use crate::directive::{Effective, Returns};
@@ -277,7 +277,7 @@ fn by_name(
     let mut offered = Vec::new();
     let mut left = items.most_tokens;
     for tool in tools {
-        let told = match told(tool, names.get(&tool.item)) {
+        let told = match describe(tool, names.get(&tool.item)) {
             Ok(told) => told,
             Err(why) => {
                 left_out.push((tool.item.clone(), why));
@@ -312,7 +312,7 @@ pub(super) fn covers(pattern: &str, item: &ItemRef) -> bool {
 }
 
 /// Returns the offered form of `tool`, or the reason for leaving it out.
-fn told(tool: &ItemTool, name: Option<&String>) -> Result<Tool, &'static str> {
+fn describe(tool: &ItemTool, name: Option<&String>) -> Result<Tool, &'static str> {
     let description = tool.description.as_deref();
     Ok(Tool {
         name: name.ok_or("another item has its name")?.clone(),

@@ -8,8 +8,8 @@ use rye_proto::v1::ItemCount;
 /// Change by an event or a delta.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ViewUpdate {
-    /// [`super::View::hand`] is another step or has progressed.
-    Hand,
+    /// [`super::View::current`] is another step or has progressed.
+    CurrentChanged,
     /// A child run executes an attempt.
     Child(Child),
     /// A step has ended.
@@ -39,11 +39,11 @@ pub enum ViewUpdate {
     /// Rest of a text of which a part was shown.
     Rest(String),
     /// Text of the model of which nothing was shown.
-    Said(String),
+    ModelMessage(String),
     /// What was shown of this turn is void.
-    TakenBack { turn: u32 },
+    Retracted { turn: u32 },
     /// A message to the model.
-    Told { turn: u32, text: String },
+    UserMessage { turn: u32, text: String },
     /// A call of a tool has ended.
     Call {
         turn: u32,

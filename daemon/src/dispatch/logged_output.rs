@@ -19,7 +19,7 @@ const MOST_HELD: usize = 8 << 20;
 /// A process that prints.
 #[derive(Debug)]
 pub(super) struct LoggedOutput {
-    voice: Arc<OutputWriter>,
+    log: Arc<OutputWriter>,
     stdout: Arc<Mutex<Stdout>>,
 }
 
@@ -46,16 +46,16 @@ impl LoggedOutput {
             },
         };
         Self {
-            voice: Arc::clone(voice),
+            log: Arc::clone(voice),
             stdout: Arc::new(Mutex::new(stdout)),
         }
     }
 
     /// Observer of the output of the process.
     pub(super) fn tap(&self) -> Tap {
-        let (voice, stdout) = (Arc::clone(&self.voice), Arc::clone(&self.stdout));
+        let (voice, stdout) = (Arc::clone(&self.log), Arc::clone(&self.stdout));
         Tap::new(move |source, piece, kept| match source {
-            Source::Stderr => voice.hear(source, piece),
+            Source::Stderr => voice.receive(source, piece),
             Source::Stdout => lock(&stdout).take(&voice, piece, kept),
         })
     }
@@ -63,8 +63,8 @@ impl LoggedOutput {
     /// Ends the output. `kept` is the part of stdout that the process has kept. It is logged if it was held back and is
     /// no result. All output is in the file when this returns.
     pub(super) async fn close(&self, kept: &[u8]) {
-        lock(&self.stdout).end(&self.voice, kept);
-        self.voice.close().await;
+        lock(&self.stdout).end(&self.log, kept);
+        self.log.close().await;
     }
 }
 
@@ -76,7 +76,7 @@ impl Stdout {
     /// Receives `piece`. `kept` is the part kept of the stream up to the end of the piece.
     fn take(&mut self, voice: &OutputWriter, piece: &[u8], kept: &[u8]) {
         let Self::Held { printed, look_at } = self else {
-            return voice.hear(Source::Stdout, piece);
+            return voice.receive(Source::Stdout, piece);
         };
         *printed += piece.len();
         let lost = printed.saturating_sub(kept.len());
@@ -84,8 +84,8 @@ impl Stdout {
             return;
         }
         if lost > 0 || *printed > MOST_HELD || !may_begin_document(kept) {
-            voice.hear(Source::Stdout, kept);
-            voice.hear(Source::Stdout, &piece[piece.len().saturating_sub(lost)..]);
+            voice.receive(Source::Stdout, kept);
+            voice.receive(Source::Stdout, &piece[piece.len().saturating_sub(lost)..]);
             *self = Self::Open;
         } else if *printed > ALWAYS_LOOKED_AT {
             *look_at = *printed * 2;
@@ -96,7 +96,7 @@ impl Stdout {
         if let Self::Held { .. } = self
             && serde_json::from_slice::<IgnoredAny>(kept).is_err()
         {
-            voice.hear(Source::Stdout, kept);
+            voice.receive(Source::Stdout, kept);
         }
         *self = Self::Open;
     }

@@ -42,8 +42,8 @@ impl SignedCopies {
     }
 
     /// Text covered by the signature that `signed` replaced, if there is a copy.
-    pub fn before(&self, signed: &Signed) -> Option<String> {
-        let hash = &signed.before.as_ref()?.hash;
+    pub fn previous(&self, signed: &Signed) -> Option<String> {
+        let hash = &signed.previous_signature.as_ref()?.hash;
         if *hash == signed.content_hash {
             return Some(signed.text.clone());
         }

@@ -75,7 +75,7 @@ mod tests {
         Call::new(Slot::Part(number), item, params, Timestamp::default())
     }
 
-    fn ahead(numbers: [u32; 3]) -> Lookahead<u32> {
+    fn lookahead(numbers: [u32; 3]) -> Lookahead<u32> {
         let job = |number| Job::Begin {
             plan: number,
             child: None,
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn joint_lookup_returns_jobs_in_order() {
-        let mut ahead = ahead([1, 2, 3]);
+        let mut ahead = lookahead([1, 2, 3]);
         assert_eq!(plan(ahead.take(&part(1))), Some(1));
         assert_eq!(plan(ahead.take(&part(2))), Some(2));
         assert_eq!(plan(ahead.take(&part(3))), Some(3));
@@ -117,7 +117,7 @@ mod tests {
             |call| call.params = Object::new(),
         ];
         for change in other {
-            let mut ahead = ahead([1, 2, 3]);
+            let mut ahead = lookahead([1, 2, 3]);
             let mut call = part(1);
             change(&mut call);
             assert_eq!(plan(ahead.take(&call)), None);

@@ -38,10 +38,15 @@ fn a_thread_at_its_limit_of_turns_is_raised_and_completed() {
         .ryectl("get")
         .arg(&run)
         .ok()
-        .tells(&["--raise turns=N"]);
+        .stderr_contains(&["--raise turns=N"]);
     let before = world.ryectl("events").arg(&run).ok().stdout();
     let refused = |words: &str, told: &[&str]| {
-        let _out = world.ryectl(words).arg(&run).run().code(5).tells(told);
+        let _out = world
+            .ryectl(words)
+            .arg(&run)
+            .run()
+            .code(5)
+            .stderr_contains(told);
     };
     refused("resume", &["it has taken 1 turns", "more than 1"]);
     refused("resume --raise turns=1", &["more than 1"]);
@@ -58,7 +63,7 @@ fn a_thread_at_its_limit_of_turns_is_raised_and_completed() {
 }
 
 /// True if a message of the request contains `text`.
-fn says(request: &Request, text: &str) -> bool {
+fn contains_text(request: &Request, text: &str) -> bool {
     request.body["messages"].to_string().contains(text)
 }
 
@@ -87,8 +92,10 @@ fn message_during_answer_is_in_next_request_and_continues_thread() {
     assert_eq!(record["result"], "And now really.", "{record}");
     let requests = server.requests();
     assert_eq!(requests.len(), 2, "the last word was not the last");
-    assert!(!says(&requests[0], "Make it short."));
-    assert!(says(&requests[1], "Make it short.") && says(&requests[1], "And kind."));
+    assert!(!contains_text(&requests[0], "Make it short."));
+    assert!(
+        contains_text(&requests[1], "Make it short.") && contains_text(&requests[1], "And kind.")
+    );
     let told: Vec<Value> = payloads(&world, &run, "cognition_in");
     let told = told.iter().filter(|told| told["source"] == "message");
     let texts: Vec<&str> = told.filter_map(|told| told["text"].as_str()).collect();
@@ -99,7 +106,7 @@ fn message_during_answer_is_in_next_request_and_continues_thread() {
         .arg("Once more.")
         .run()
         .code(5)
-        .tells(&["has ended (completed)", "--message TEXT"]);
+        .stderr_contains(&["has ended (completed)", "--message TEXT"]);
 }
 
 #[test]
@@ -131,7 +138,11 @@ fn message_after_results_survives_crash() {
     let _resumed = world.ryectl("resume --raise turns=2").arg(&run).ok();
     assert_eq!(world.settled(&run)["status"], "completed");
     let requests = server.requests();
-    assert!(says(&requests[1], "Hear me."), "{:?}", requests[1].body);
+    assert!(
+        contains_text(&requests[1], "Hear me."),
+        "{:?}",
+        requests[1].body
+    );
     assert_eq!(payloads(&world, &run, "message_queued").len(), 1);
 }
 
@@ -145,7 +156,7 @@ fn suspended_thread_queues_messages_until_resume() {
     let _said = say
         .ok()
         .prints(&["is told when it is resumed"])
-        .tells(&["--raise turns=N"]);
+        .stderr_contains(&["--raise turns=N"]);
     assert_eq!(server.requests().len(), 1);
     // If the resume is refused, the message is not delivered.
     let resume = |words: &str| {
@@ -169,15 +180,19 @@ fn say_requires_thread_and_bounded_message() {
     let _daemon = world.start("");
     let run = at_its_limit(&world);
     let say = |run: &str, text: &str| world.ryectl("thread say").arg(run).arg(text).run();
-    let _empty = say(&run, " ").code(2).tells(&["empty"]);
+    let _empty = say(&run, " ").code(2).stderr_contains(&["empty"]);
     let long = "x".repeat(64 * 1024 + 1);
-    let _long = say(&run, &long).code(2).tells(&["65537 bytes"]);
+    let _long = say(&run, &long).code(2).stderr_contains(&["65537 bytes"]);
     for _ in 0..64 {
         let _said = say(&run, "Listen.").code(0);
     }
-    let _full = say(&run, "Listen.").code(5).tells(&["64 messages wait"]);
+    let _full = say(&run, "Listen.")
+        .code(5)
+        .stderr_contains(&["64 messages wait"]);
     let _unknown = say("t-look-1-abcdefghij", "Listen.").code(3);
     world.graph("t/idle", "start: a\nnodes:\n  a: {type: return}");
     let graph = world.start_run("t/idle");
-    let _graph = say(&graph, "Listen.").code(5).tells(&["only a thread"]);
+    let _graph = say(&graph, "Listen.")
+        .code(5)
+        .stderr_contains(&["only a thread"]);
 }

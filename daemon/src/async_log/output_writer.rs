@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
-use rye_core::sight;
+use rye_core::printable;
 use tokio::sync::Notify;
 
 use super::{Log, heading};
@@ -32,8 +32,8 @@ pub enum Source {
 /// Writer of one attempt's output to the log.
 #[derive(Debug)]
 pub struct OutputWriter {
-    gate: FilePool,
-    said: Arc<SharedOutput>,
+    pool: FilePool,
+    shared: Arc<SharedOutput>,
     more: Notify,
 }
 
@@ -42,7 +42,7 @@ pub struct OutputWriter {
 struct SharedOutput {
     log: Arc<Log>,
     heading: Arc<str>,
-    heard: Mutex<OutputBuffer>,
+    buffer: Mutex<OutputBuffer>,
     /// Held from before lines are taken until they are in the file.
     writing: Mutex<()>,
 }
@@ -64,7 +64,7 @@ struct OutputBuffer {
 /// daemon only the read.
 #[derive(Debug)]
 struct Allowance {
-    left: usize,
+    remaining: usize,
     /// Time of its last increase.
     at: Instant,
 }
@@ -72,7 +72,7 @@ struct Allowance {
 impl Default for Allowance {
     fn default() -> Self {
         Self {
-            left: BURST,
+            remaining: BURST,
             at: Instant::now(),
         }
     }
@@ -81,15 +81,15 @@ impl Default for Allowance {
 impl Allowance {
     /// Takes `bytes` of it if enough is left. Returns true if so.
     fn spend(&mut self, bytes: usize) -> bool {
-        if self.left < bytes {
+        if self.remaining < bytes {
             let passed = self.at.elapsed();
             self.at += passed;
             let passed = usize::try_from(passed.as_millis()).unwrap_or(usize::MAX);
             let grown = passed.saturating_mul(RATE);
-            self.left = self.left.saturating_add(grown).min(BURST);
+            self.remaining = self.remaining.saturating_add(grown).min(BURST);
         }
-        let may = self.left >= bytes;
-        self.left -= if may { bytes } else { 0 };
+        let may = self.remaining >= bytes;
+        self.remaining -= if may { bytes } else { 0 };
         may
     }
 }
@@ -98,12 +98,12 @@ impl OutputWriter {
     /// Makes a writer for an attempt whose lines are below `heading`; writes pass the file pool `gate`.
     pub fn new(log: Arc<Log>, gate: FilePool, heading: &str) -> Self {
         Self {
-            gate,
-            said: Arc::new(SharedOutput {
+            pool: gate,
+            shared: Arc::new(SharedOutput {
                 log,
                 // A heading is one line.
-                heading: sight::in_line(heading, ' ').into(),
-                heard: Mutex::default(),
+                heading: printable::in_line(heading, ' ').into(),
+                buffer: Mutex::default(),
                 writing: Mutex::default(),
             }),
             more: Notify::new(),
@@ -111,8 +111,8 @@ impl OutputWriter {
     }
 
     /// Buffers output. Neither waits nor blocks.
-    pub fn hear(&self, source: Source, bytes: &[u8]) {
-        if self.said.heard().take(source, bytes) {
+    pub fn receive(&self, source: Source, bytes: &[u8]) {
+        if self.shared.buffer().take(source, bytes) {
             self.more.notify_one();
         }
     }
@@ -128,39 +128,39 @@ impl OutputWriter {
 
     /// Writes the rest, unterminated lines included. All output is in the file when this returns.
     pub async fn close(&self) {
-        self.said.heard().end();
+        self.shared.buffer().end();
         self.flush().await;
     }
 
     async fn flush(&self) {
-        if self.said.is_written() {
+        if self.shared.is_written() {
             return;
         }
-        let said = Arc::clone(&self.said);
-        let written = self.gate.pass("append to async.log", move || said.write());
+        let said = Arc::clone(&self.shared);
+        let written = self.pool.run("append to async.log", move || said.write());
         if let Err(error) = written.await {
-            let run = &self.said.log.run;
+            let run = &self.shared.log.run;
             tracing::warn!(%run, %error, "what a tool printed was not kept");
         }
     }
 }
 
 impl SharedOutput {
-    fn heard(&self) -> MutexGuard<'_, OutputBuffer> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn buffer(&self) -> MutexGuard<'_, OutputBuffer> {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True if nothing is buffered and no write is in progress.
     fn is_written(&self) -> bool {
         // The order matters: a writer holds `writing` before it takes the lines.
-        let is_empty = self.heard().is_empty();
+        let is_empty = self.buffer().is_empty();
         is_empty && !matches!(self.writing.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     /// Writes the buffered lines, after a write in progress. Blocks.
     fn write(&self) -> io::Result<()> {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let lines = self.heard().lines();
+        let lines = self.buffer().lines();
         if lines.is_empty() {
             return Ok(());
         }

@@ -23,9 +23,9 @@ pub(super) enum Shortage {
 /// Reason why the driver does not continue.
 pub(super) enum LoopExit {
     /// The run has ended, was suspended, or was left in flight.
-    Left(DriverExit),
+    Exited(DriverExit),
     /// An action cannot begin on this host now.
-    Lacking(Exhausted),
+    Shortage(Exhausted),
 }
 
 impl<K: Kind> Drive<'_, K> {
@@ -37,7 +37,7 @@ impl<K: Kind> Drive<'_, K> {
         job: Job<K::Plan>,
     ) -> bool {
         if let Job::Exhausted(lack) = job {
-            self.lack = Some(lack);
+            self.shortage = Some(lack);
             return false;
         }
         plan.admit(self.services.clock.tick(), call, job).await;
@@ -69,7 +69,7 @@ impl<K: Kind> Drive<'_, K> {
         while let Some((call, ended)) = self.next_end().await {
             self.take(call, ended).await;
         }
-        self.lack = None;
+        self.shortage = None;
         self.suspend(code).await?;
         loop {
             let clock = Arc::clone(&self.services.clock);
