@@ -124,7 +124,7 @@ impl Client {
             let mut runs = self.runs();
             let call = runs.wait(request);
             let answer = match left {
-                Some(left) => self.within(left + self.patience, call).await,
+                Some(left) => self.answer_within(left + self.patience, call).await,
                 None => self.answer(call.await),
             };
             match answer {
@@ -404,11 +404,11 @@ impl Client {
         &self,
         call: impl Future<Output = Result<Response<T>, tonic::Status>>,
     ) -> Result<T, Error> {
-        self.within(self.patience, call).await
+        self.answer_within(self.patience, call).await
     }
 
     /// Returns the answer, or [`Error::NoAnswer`] after `limit`.
-    async fn within<T>(
+    async fn answer_within<T>(
         &self,
         limit: Duration,
         call: impl Future<Output = Result<Response<T>, tonic::Status>>,

@@ -133,7 +133,7 @@ impl Access {
         token: PruneToken,
     ) -> Result<Pruned, Error> {
         let prune = Prune {
-            filter: prune.filter.seen_by(Caller::User(caller)),
+            filter: prune.filter.visible_to(Caller::User(caller)),
             ..prune
         };
         self.supervisor.prune(&prune, token, &caller.source).await
@@ -158,7 +158,7 @@ impl Access {
         page_token: Option<&str>,
         limit: usize,
     ) -> Result<(Vec<Listed>, Option<String>), Error> {
-        let filter = filter.seen_by(Caller::User(caller));
+        let filter = filter.visible_to(Caller::User(caller));
         let listed = self.journal().list_with_costs(&filter, page_token, limit);
         let (page, costs) = listed.await?;
         let mut runs = Vec::with_capacity(page.runs.len());
@@ -192,7 +192,7 @@ impl Access {
             project,
             ..Filter::default()
         };
-        let filter = filter.seen_by(Caller::User(caller));
+        let filter = filter.visible_to(Caller::User(caller));
         let mut asked = Vec::new();
         loop {
             // Few runs have more than one open question.

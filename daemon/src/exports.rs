@@ -58,7 +58,7 @@ use rye_core::id::{Lsn, Name};
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::cancel::cancel_requests;
-use self::checkpoints::{Checkpoints, Mark};
+use self::checkpoints::{Checkpoint, Checkpoints};
 pub use self::common::Rebuilt;
 use self::common::Shared;
 use self::slots::Slots;
@@ -224,9 +224,9 @@ impl Router {
             self.missed = taken.missed.or(self.missed);
             let sealed = self.shared.source.sealed();
             if let Some(missed) = self.missed.take_if(|missed| missed.upto <= sealed) {
-                self.scan(&Mark {
+                self.scan(&Checkpoint {
                     lsn: missed.after,
-                    ..Mark::default()
+                    ..Checkpoint::default()
                 });
             }
             if sealed > self.sealed {
@@ -249,7 +249,7 @@ impl Router {
     }
 
     /// Queues the runs that changed after `mark`, as far as they are in history.
-    fn scan(&self, mark: &Mark) {
+    fn scan(&self, mark: &Checkpoint) {
         let source = &self.shared.source;
         for touch in source.touched(mark.lowest()) {
             let is_new = touch.lsn > mark.of(&touch.files);
@@ -263,7 +263,7 @@ impl Router {
 
     fn write_checkpoints(&mut self, is_last: bool) {
         let missed = self.missed.map(|missed| missed.after);
-        let mark = Mark {
+        let mark = Checkpoint {
             lsn: missed.map_or(self.upto, |after| after.min(self.upto)),
             at: self.shared.clock.now(),
             is_last,

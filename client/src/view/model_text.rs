@@ -112,7 +112,7 @@ mod tests {
         }
     }
 
-    fn said(position: u32, text: &str) -> v1::Delta {
+    fn text_delta(position: u32, text: &str) -> v1::Delta {
         delta(v1::DeltaKind::Text, position, text, 0)
     }
 
@@ -141,11 +141,11 @@ mod tests {
     fn each_part_of_a_text_is_shown_once() {
         let thought = delta(v1::DeltaKind::Thinking, 0, "Hm.", 0);
         let two = [
-            said(1, "Hel"),
+            text_delta(1, "Hel"),
             thought,
-            said(1, "lo."),
-            said(3, "And"),
-            said(3, " on."),
+            text_delta(1, "lo."),
+            text_delta(3, "And"),
+            text_delta(3, " on."),
         ];
         let all = "Hello.\n\nAnd on.";
         for count in 0..=two.len() {
@@ -156,21 +156,24 @@ mod tests {
     #[test]
     fn reset_delta_continues_shown_text_and_counts_missing_bytes() {
         let table = [
-            (vec![reset("Hel", 0), said(1, "lo")], "Hello"),
-            (vec![said(1, "Hel"), reset("Hello", 0)], "Hello"),
-            (vec![said(1, "Hel"), reset("ello", 1)], "Hello"),
+            (vec![reset("Hel", 0), text_delta(1, "lo")], "Hello"),
+            (vec![text_delta(1, "Hel"), reset("Hello", 0)], "Hello"),
+            (vec![text_delta(1, "Hel"), reset("ello", 1)], "Hello"),
             (
-                vec![said(1, "Hel"), reset("Hel", 0), said(1, "lo")],
+                vec![text_delta(1, "Hel"), reset("Hel", 0), text_delta(1, "lo")],
                 "Hello",
             ),
             (
-                vec![said(1, "He"), reset("o", 4)],
+                vec![text_delta(1, "He"), reset("o", 4)],
                 "He\n[2 bytes are left out]\no",
             ),
-            (vec![said(1, "Hel"), reset("", 0)], "Hel<taken back>Hello"),
+            (
+                vec![text_delta(1, "Hel"), reset("", 0)],
+                "Hel<taken back>Hello",
+            ),
             (vec![reset("", 0)], "Hello"),
             // The final text is shorter than the shown one.
-            (vec![said(1, "Hello, and more")], "Hello, and more"),
+            (vec![text_delta(1, "Hello, and more")], "Hello, and more"),
         ];
         for (deltas, expected) in table {
             assert_eq!(shown(&deltas, "Hello"), expected, "{deltas:?}");
@@ -180,10 +183,10 @@ mod tests {
     #[test]
     fn new_attempt_starts_new_text() {
         let mut speech = ShownText::default();
-        let _first = speech.apply(&said(1, "Hel"));
+        let _first = speech.apply(&text_delta(1, "Hel"));
         let again = v1::Delta {
             attempt: 2,
-            ..said(1, "Hello")
+            ..text_delta(1, "Hello")
         };
         let more = TextChange::More("Hello".to_owned());
         assert_eq!(speech.apply(&again), Some(more));

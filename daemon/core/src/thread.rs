@@ -73,7 +73,7 @@ pub use self::order::{ThreadOrder, ThreadTool, limits_of};
 pub use self::query::{Composed, Reseeded, ThreadAnswer, ThreadQuery};
 pub use self::results::Shown;
 pub use self::tool_offer::{
-    ItemTool, ItemTools, ToolOffer, Wanted, may_be_offered, offer, ungranted,
+    ItemTool, ItemTools, NamedTools, ToolOffer, may_be_offered, offer, ungranted,
 };
 
 use self::before_turn::{because_of, unpaid};
@@ -311,7 +311,7 @@ impl Machine for ThreadMachine {
     }
 
     fn on_signal(&mut self, now: Tick, _slot: Slot, signal: ModelSignal) -> Vec<Event> {
-        self.hear(now.at, signal)
+        self.apply_signal(now.at, signal)
     }
 
     fn answered(&mut self, now: Tick, answer: ThreadAnswer) -> Vec<Event> {

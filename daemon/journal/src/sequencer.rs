@@ -206,7 +206,7 @@ impl Order {
     }
 
     /// Makes the publisher end.
-    pub(crate) fn hang_up(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.closed = true;
         self.publisher = None;
     }

@@ -23,7 +23,7 @@ const SETTLED: Duration = Duration::from_mins(1);
 
 /// Position in the log up to which all files are written.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct Mark {
+pub(super) struct Checkpoint {
     pub(super) lsn: Lsn,
     /// Time of the checkpoint.
     pub(super) at: Timestamp,
@@ -35,7 +35,7 @@ pub(super) struct Mark {
     pub(super) behind: BTreeMap<String, Lsn>,
 }
 
-impl Mark {
+impl Checkpoint {
     /// Position up to which the files of a project are written.
     pub(super) fn of(&self, files: &str) -> Lsn {
         let behind = self.behind.get(files).copied();
@@ -58,8 +58,8 @@ const fn is_false(value: &bool) -> bool {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Stored {
     #[serde(flatten)]
-    newest: Mark,
-    before: Mark,
+    newest: Checkpoint,
+    before: Checkpoint,
     /// Boot id of the machine at the time of the write.
     boot: String,
 }
@@ -67,10 +67,10 @@ struct Stored {
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     dir: PathBuf,
-    newest: Mark,
-    settled: Mark,
+    newest: Checkpoint,
+    settled: Checkpoint,
     /// The checkpoint that becomes `before` next, and the time at which it was written.
-    settling: (Mark, Instant),
+    settling: (Checkpoint, Instant),
 }
 
 impl Checkpoints {
@@ -101,16 +101,16 @@ impl Checkpoints {
     }
 
     /// Checkpoint at which this daemon starts.
-    pub(super) const fn newest(&self) -> &Mark {
+    pub(super) const fn newest(&self) -> &Checkpoint {
         &self.newest
     }
 
     /// Replaces the newest checkpoint. Blocks.
-    pub(super) fn write(&mut self, mark: Mark) -> io::Result<()> {
+    pub(super) fn write(&mut self, mark: Checkpoint) -> io::Result<()> {
         self.write_at(mark, Instant::now())
     }
 
-    fn write_at(&mut self, mark: Mark, now: Instant) -> io::Result<()> {
+    fn write_at(&mut self, mark: Checkpoint, now: Instant) -> io::Result<()> {
         let (settling, since) = &self.settling;
         if now.saturating_duration_since(*since) >= SETTLED {
             self.settled = settling.clone();
@@ -131,10 +131,10 @@ impl Checkpoints {
 mod tests {
     use super::*;
 
-    fn checkpoint(lsn: u64) -> Mark {
-        Mark {
+    fn checkpoint(lsn: u64) -> Checkpoint {
+        Checkpoint {
             lsn: Lsn(lsn),
-            ..Mark::default()
+            ..Checkpoint::default()
         }
     }
 
@@ -149,9 +149,9 @@ mod tests {
     fn newest_checkpoint_reads_back_with_late_projects() {
         let dir = tempfile::tempdir().unwrap();
         let mut marks = Checkpoints::open(dir.path());
-        assert_eq!(*marks.newest(), Mark::default());
+        assert_eq!(*marks.newest(), Checkpoint::default());
         let behind = BTreeMap::from([("/p".to_owned(), Lsn(3))]);
-        let written = Mark {
+        let written = Checkpoint {
             behind,
             ..checkpoint(9)
         };
@@ -190,6 +190,9 @@ mod tests {
     fn damaged_file_counts_as_nothing_written() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(NAME), "{\"lsn\":").unwrap();
-        assert_eq!(*Checkpoints::open(dir.path()).newest(), Mark::default());
+        assert_eq!(
+            *Checkpoints::open(dir.path()).newest(),
+            Checkpoint::default()
+        );
     }
 }

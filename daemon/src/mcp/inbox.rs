@@ -201,7 +201,7 @@ fn shown(text: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn asked(inbox: &Inbox, id: i64) {
+    fn note_request(inbox: &Inbox, id: i64) {
         let question = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
         inbox.note(&serde_json::from_str(&question).unwrap());
     }
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn only_first_response_to_request_passes() {
         let inbox = Inbox::new();
-        asked(&inbox, 1);
+        note_request(&inbox, 1);
         assert!(inbox.take(answer(2).as_bytes()).is_none());
         assert!(inbox.take(answer(1).as_bytes()).is_some());
         assert!(inbox.take(answer(1).as_bytes()).is_none());
@@ -228,7 +228,7 @@ mod tests {
             assert!(inbox.take(note).is_none());
         }
         assert!(!inbox.is_broken());
-        asked(&inbox, 1);
+        note_request(&inbox, 1);
         assert!(inbox.take(answer(1).as_bytes()).is_some());
         for _ in 0..MOST_UNASKED {
             assert!(inbox.take(note).is_none());

@@ -71,7 +71,7 @@ fn parse_status(word: &str) -> Result<Status, Failure> {
 
 /// Records of the visible runs that match `filter`, without the calling run.
 pub(super) async fn records(filter: Filter, session: &Session<'_>) -> Result<Vec<Value>, Failure> {
-    let filter = filter.seen_by(reach::caller(session));
+    let filter = filter.visible_to(reach::caller(session));
     let runs = session.runs.list(filter).await.map_err(Refusal::of_run)?;
     let mut records = Vec::new();
     for run in runs.iter().filter(|run| run.id != *session.run) {

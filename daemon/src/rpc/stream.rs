@@ -13,7 +13,7 @@ use super::status::of_journal;
 use crate::access::{Several, Visible};
 use rye_journal::{Cursor, Line, Piece, Read, Reader, Shown};
 
-type Told = Result<v1::StreamResponse, Status>;
+type StreamItem = Result<v1::StreamResponse, Status>;
 
 /// An event with its complete payload, and the memory that it takes. A reader cut off for lack of memory continues
 /// after the cursor of its last event.
@@ -31,7 +31,7 @@ async fn event(run: &Visible, line: Line) -> Result<(v1::StreamResponse, Charge)
 }
 
 /// The events of a run; an error ends the stream.
-pub(super) fn events(run: Arc<Visible>, events: Cursor) -> impl Stream<Item = Told> + Send {
+pub(super) fn events(run: Arc<Visible>, events: Cursor) -> impl Stream<Item = StreamItem> + Send {
     // The memory of an event is held until the next one is requested; by then it has been sent.
     stream::unfold(Some((run, events, None)), |state| async move {
         let (run, mut events, last) = state?;
@@ -55,7 +55,7 @@ pub(super) fn events(run: Arc<Visible>, events: Cursor) -> impl Stream<Item = To
 }
 
 /// The events and deltas of a run in the order of display; an error ends the stream.
-pub(super) fn live(run: Arc<Visible>, going: LiveStream) -> impl Stream<Item = Told> + Send {
+pub(super) fn live(run: Arc<Visible>, going: LiveStream) -> impl Stream<Item = StreamItem> + Send {
     stream::unfold(Some((run, going, None)), |state| async move {
         let (run, mut going, last) = state?;
         let shown = going.next(&run).await?;
@@ -82,7 +82,7 @@ pub(super) fn live(run: Arc<Visible>, going: LiveStream) -> impl Stream<Item = T
 }
 
 /// The events of several runs; an error ends the stream. Cursors carry a hash of `log`.
-pub(super) fn several(of: Several, log: Arc<str>) -> impl Stream<Item = Told> + Send {
+pub(super) fn several(of: Several, log: Arc<str>) -> impl Stream<Item = StreamItem> + Send {
     stream::unfold(Some((of, log, None)), |state| async move {
         let (mut of, log, last) = state?;
         let next = of.next().await?;

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use rye_core::capability::{Capability, Layer, Primary, check};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
-use rye_core::thread::{ItemTool, Wanted, may_be_offered};
+use rye_core::thread::{ItemTool, NamedTools, may_be_offered};
 use rye_item::Library;
 
 use crate::chain;
@@ -45,7 +45,7 @@ pub(super) fn find(
     left_out: &mut OmittedTools,
     is_late: &dyn Fn() -> bool,
 ) -> Vec<ItemTool> {
-    let wanted = Wanted::of(permissions);
+    let wanted = NamedTools::of(permissions);
     let mut found = BTreeSet::new();
     for folder in wanted.folders.iter().take_while(|_| !is_late()) {
         found.extend(below(library, folder, left_out));

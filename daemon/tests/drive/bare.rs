@@ -48,13 +48,13 @@ impl Dispatch for Nothing {
 
 /// The owner of other runs, which no call of these tests uses.
 #[derive(Debug)]
-struct Nobody;
+struct NoOtherRuns;
 
 type Answer<'a, T> = BoxFuture<'a, Result<T, Refusal>>;
 
 const NOBODY: &str = "no call of these tests asks for other runs";
 
-impl Runs for Nobody {
+impl Runs for NoOtherRuns {
     fn nest<'a>(&'a self, _order: Nest<'a>) -> BoxFuture<'a, Result<Nested, Failure>> {
         unreachable!("{NOBODY}")
     }
@@ -163,7 +163,7 @@ pub(crate) async fn recovered(
         graphs: Graphs::default(),
         contracts: Contracts::default(),
         logs: Logs::default(),
-        runs: Weak::<Nobody>::new(),
+        runs: Weak::<NoOtherRuns>::new(),
         providers: Providers::new(&Environment::default(), Arc::new(HostClock)),
         clock: Arc::new(HostClock),
         caps: Caps::default(),

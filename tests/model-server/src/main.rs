@@ -38,7 +38,7 @@ Exit status: that of the command (128 and its signal if it was killed, 127 if it
 1 if a request broke a rule; 2 if the arguments or the script are wrong.
 ";
 
-struct Asked {
+struct Options {
     script: PathBuf,
     /// A command with its arguments, or empty.
     command: Vec<OsString>,
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn read(arguments: Vec<OsString>) -> Result<Asked, String> {
+fn read(arguments: Vec<OsString>) -> Result<Options, String> {
     let mut arguments = arguments.into_iter();
     let script = arguments.next().filter(|first| first != "--");
     let script =
@@ -108,7 +108,7 @@ fn read(arguments: Vec<OsString>) -> Result<Asked, String> {
     if mark.is_some() && command.is_empty() {
         return Err("there is no command behind `--`".to_owned());
     }
-    Ok(Asked {
+    Ok(Options {
         script: script.into(),
         command,
     })

@@ -13,7 +13,7 @@ use crate::PATIENCE;
 
 pub(super) struct Shared {
     script: Script,
-    record: Mutex<Seen>,
+    record: Mutex<RequestLog>,
     /// Signals a change of `seen`.
     changed: Condvar,
     /// Names that the test has released.
@@ -22,7 +22,7 @@ pub(super) struct Shared {
 
 /// Record of all requests so far.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct RequestLog {
     /// Valid requests in the order of their arrival.
     pub(super) requests: Vec<Request>,
     pub(super) breaches: Vec<String>,
@@ -42,9 +42,9 @@ impl Shared {
         let hits = vec![0; script.rules.len()];
         Self {
             script,
-            record: Mutex::new(Seen {
+            record: Mutex::new(RequestLog {
                 hits,
-                ..Seen::default()
+                ..RequestLog::default()
             }),
             changed: Condvar::new(),
             releases: watch::Sender::default(),
@@ -52,7 +52,7 @@ impl Shared {
     }
 
     /// Locks the record.
-    pub(super) fn record(&self) -> MutexGuard<'_, Seen> {
+    pub(super) fn record(&self) -> MutexGuard<'_, RequestLog> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,7 +113,7 @@ impl Shared {
     ///
     /// # Panics
     /// After [`PATIENCE`], and if a request breaks a rule meanwhile.
-    pub(super) fn wait(&self, what: &str, mut look: impl FnMut(&Seen) -> bool) {
+    pub(super) fn wait(&self, what: &str, mut look: impl FnMut(&RequestLog) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         let mut seen = self.record();
         while !look(&seen) {

@@ -9,34 +9,43 @@ use rye_tests::binaries::clone_root;
 use super::rust_files;
 
 /// Words that no function, module or type has in its name, each with terms to use instead.
-const WORDS: [(&str, &str); 11] = [
+const WORDS: [(&str, &str); 24] = [
+    ("acting", "running calls"),
+    ("behind", "after"),
     ("beneath", "safe path"),
+    ("beside", "a term for its content"),
+    ("forgive", "clear"),
     ("glance", "a term for what it looks up"),
+    ("heed", "handle"),
     ("lack", "shortage"),
     ("lag", "backlog"),
     ("lane", "exporter, queue"),
     ("lies", "is, is in"),
+    ("mailbox", "queue"),
     ("memo", "cache"),
+    ("mend", "fix"),
+    ("offers", "tool offer, model choice"),
     ("owe", "pending"),
     ("promise", "guarantee, limit"),
+    ("sight", "printable"),
+    ("speech", "model text"),
+    ("talk", "conversation"),
+    ("unseen", "invisible"),
+    ("voice", "output stream"),
     ("vouch", "verify"),
     ("whoever", "caller"),
 ];
 
 /// Words that, in addition, no type has in its name.
-const TYPE_WORDS: [(&str, &str); 12] = [
-    ("beside", "a term for its content"),
-    ("behind", "after"),
-    ("forgive", "clear"),
-    ("heed", "handle"),
-    ("mailbox", "queue"),
-    ("mend", "fix"),
-    ("offers", "tool offer, model choice"),
-    ("sight", "printable"),
-    ("speech", "model text"),
+const TYPE_WORDS: [(&str, &str); 8] = [
+    ("asked", "request"),
+    ("nobody", "none"),
+    ("said", "message"),
+    ("seen", "shown"),
     ("stands", "is, state"),
-    ("talk", "conversation"),
-    ("voice", "output stream"),
+    ("told", "answer"),
+    ("wanted", "requested"),
+    ("wants", "requests"),
 ];
 
 static NAME: LazyLock<Regex> = LazyLock::new(|| {

@@ -248,7 +248,7 @@ fn work(node: &Node) -> String {
 }
 
 /// True if the shape of a node does not express all of its work.
-const fn says_what(work: &Work) -> bool {
+const fn needs_description(work: &Work) -> bool {
     !matches!(work, Work::Gate | Work::Return { .. })
 }
 

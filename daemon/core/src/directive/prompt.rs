@@ -124,7 +124,7 @@ impl Reader<'_, '_> {
         for (start, text) in source.shown() {
             for found in fill::placeholders(text) {
                 // The search for a similar name goes through all inputs.
-                if !self.tells_warnings() || !self.has_time() {
+                if !self.reports_warnings() || !self.has_time() {
                     return;
                 }
                 if found.of == Of::Env || schema["properties"].get(found.name).is_some() {

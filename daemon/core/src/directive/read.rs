@@ -46,7 +46,7 @@ impl<'s, 't> Reader<'s, 't> {
     }
 
     /// True if another warning would still be reported.
-    pub(super) const fn tells_warnings(&self) -> bool {
+    pub(super) const fn reports_warnings(&self) -> bool {
         self.findings.len() < MOST_FINDINGS
     }
 

@@ -101,7 +101,7 @@ impl Book {
         ]
     }
 
-    fn stands(&self, name: &str, row: [&str; 6]) {
+    fn assert_row(&self, name: &str, row: [&str; 6]) {
         assert_eq!(self.row(name), row.map(usd), "{row:?}");
     }
 }
@@ -126,33 +126,33 @@ fn five_accounts_step_by_step() {
     let mut book = Book::default();
     book.open("root", None, Some("3")).unwrap();
     book.hold("root", "0.05").unwrap();
-    book.stands("root", ["0", "0.05", "0", "0", "0.05", "2.95"]);
+    book.assert_row("root", ["0", "0.05", "0", "0", "0.05", "2.95"]);
     book.settle("root", "0.021").unwrap();
-    book.stands("root", ["0.021", "0", "0", "0", "0.021", "2.979"]);
+    book.assert_row("root", ["0.021", "0", "0", "0", "0.021", "2.979"]);
     book.open("scaffold", Some("root"), Some("0.2")).unwrap();
     book.pay("scaffold", "0.08");
-    book.stands("root", ["0.021", "0", "0.2", "0", "0.221", "2.779"]);
+    book.assert_row("root", ["0.021", "0", "0.2", "0", "0.221", "2.779"]);
     book.end("scaffold");
-    book.stands("root", ["0.021", "0", "0", "0.08", "0.101", "2.899"]);
+    book.assert_row("root", ["0.021", "0", "0", "0.08", "0.101", "2.899"]);
     book.pay("root", "0.024");
     book.open("db", Some("root"), Some("0.8")).unwrap();
     book.open("api", Some("root"), Some("0.8")).unwrap();
-    book.stands("root", ["0.045", "0", "1.6", "0.08", "1.725", "1.275"]);
+    book.assert_row("root", ["0.045", "0", "1.6", "0.08", "1.725", "1.275"]);
     book.pay("root", "0.027");
     book.pay("db", "0.45");
     book.end("db");
-    book.stands("root", ["0.072", "0", "0.8", "0.53", "1.402", "1.598"]);
+    book.assert_row("root", ["0.072", "0", "0.8", "0.53", "1.402", "1.598"]);
     book.pay("api", "0.52");
     book.end("api");
-    book.stands("root", ["0.072", "0", "0", "1.05", "1.122", "1.878"]);
+    book.assert_row("root", ["0.072", "0", "0", "1.05", "1.122", "1.878"]);
     book.pay("root", "0.029");
     book.open("ui", Some("root"), Some("0.8")).unwrap();
     book.pay("ui", "0.61");
     book.end("ui");
-    book.stands("root", ["0.101", "0", "0", "1.66", "1.761", "1.239"]);
+    book.assert_row("root", ["0.101", "0", "0", "1.66", "1.761", "1.239"]);
     book.pay("root", "0.033");
     book.open("integration", Some("root"), Some("0.8")).unwrap();
-    book.stands("root", ["0.134", "0", "0.8", "1.66", "2.594", "0.406"]);
+    book.assert_row("root", ["0.134", "0", "0.8", "1.66", "2.594", "0.406"]);
     book.pay("integration", "0.31");
     book.end("integration");
     book.pay("root", "0.036");
@@ -330,7 +330,7 @@ fn raised_pooled_child_gets_own_share() {
     book.open("a", Some("root"), None).unwrap();
     book.pay("a", "0.3");
     book.raise("a", "0.8").unwrap();
-    book.stands("root", ["0", "0", "0.8", "0", "0.8", "0.2"]);
+    book.assert_row("root", ["0", "0", "0.8", "0", "0.8", "0.2"]);
 }
 
 #[test]
@@ -361,7 +361,7 @@ fn an_account_stays_until_all_below_it_are_closed() {
         closed.into_keys().collect::<Vec<_>>(),
         [id("leaf"), id("mid")]
     );
-    book.stands("root", ["0", "0", "0", "0.2", "0.2", "0.8"]);
+    book.assert_row("root", ["0", "0", "0", "0.2", "0.2", "0.8"]);
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn continued_chain_keeps_its_spending() {
     book.open("chain", Some("root"), Some("0.5")).unwrap();
     book.pay("chain", "0.3");
     let closed = book.end("chain").closed.remove(&id("chain")).unwrap();
-    book.stands("root", ["0", "0", "0", "0.3", "0.3", "0.7"]);
+    book.assert_row("root", ["0", "0", "0", "0.3", "0.3", "0.7"]);
     let reopen = |limit: Option<&str>| Operation::Reopen {
         closed: Box::new(closed.clone()),
         limit: limit.map(usd),
@@ -379,7 +379,7 @@ fn continued_chain_keeps_its_spending() {
     let refused = shortfall(book.perform("chain", &reopen(Some("1.1"))));
     assert_eq!((refused.requested, refused.used), (usd("0.8"), usd("0.3")));
     book.perform("chain", &reopen(Some("0.9"))).unwrap();
-    book.stands("root", ["0", "0", "0.9", "0", "0.9", "0.1"]);
+    book.assert_row("root", ["0", "0", "0.9", "0", "0.9", "0.1"]);
     assert_eq!(misuse(book.perform("chain", &reopen(None))), Misuse::Exists);
     assert_eq!(
         book.account("chain").calls,

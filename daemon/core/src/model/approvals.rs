@@ -119,7 +119,7 @@ impl Approvals {
     }
 
     /// Drops the questions that `event` settles: the step that waited has continued, or never will.
-    pub(super) fn heed(&mut self, event: &Event, ended: bool) {
+    pub(super) fn clear_after(&mut self, event: &Event, ended: bool) {
         if self.0.is_empty() {
             return;
         }

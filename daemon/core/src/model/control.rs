@@ -75,7 +75,7 @@ impl Control {
             Some("abort") => Self::Abort,
             Some("suspend") => Self::Suspend {
                 reason: word("suspend_reason")
-                    .map(SuspendReason::asked)
+                    .map(SuspendReason::parse_requested)
                     .transpose()?,
                 message: word("message").map(str::to_owned),
             },

@@ -444,7 +444,7 @@ impl Run {
             self.ended_at = Some(at);
         }
         if taken {
-            self.approvals.heed(event, ends);
+            self.approvals.clear_after(event, ends);
         }
         taken
     }

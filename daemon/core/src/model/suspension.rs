@@ -62,7 +62,7 @@ impl SuspendReason {
     }
 
     /// Reads the reason that a hook names. The error lists the reasons that hooks may name.
-    pub(super) fn asked(word: &str) -> Result<Self, String> {
+    pub(super) fn parse_requested(word: &str) -> Result<Self, String> {
         const OPEN: [SuspendReason; 5] = [
             SuspendReason::Limit,
             SuspendReason::Budget,

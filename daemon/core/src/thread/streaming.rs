@@ -19,7 +19,7 @@ use super::live::ThreadMachine;
 use super::model_stream::{CallFailure, ModelSignal, reasoning};
 
 impl ThreadMachine {
-    pub(super) fn hear(&mut self, now: Timestamp, heard: ModelSignal) -> Vec<Event> {
+    pub(super) fn apply_signal(&mut self, now: Timestamp, heard: ModelSignal) -> Vec<Event> {
         let At::Calling(turn) = self.state().at.clone() else {
             // The run was suspended meanwhile, and the call is settled.
             return Vec::new();

@@ -30,7 +30,7 @@ mod random;
 mod said;
 mod stage;
 
-use stage::{Stage, says};
+use stage::{Stage, message_signals};
 
 /// The directive of the tests: `outputs` as elements, or none.
 fn directive(permissions: &str, outputs: &str) -> String {

@@ -32,7 +32,7 @@ const JOINS: [&str; 4] = ["allOf", "anyOf", "oneOf", "$ref"];
 
 /// Items and folders that the permissions of a directive name, and every layer may allow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct NamedTools {
     pub items: BTreeSet<ItemRef>,
     /// Offers the tools in these folders and below them.
     pub folders: BTreeSet<ItemId>,
@@ -68,7 +68,7 @@ pub struct ToolOffer {
     pub left_out: Vec<(ItemRef, &'static str)>,
 }
 
-impl Wanted {
+impl NamedTools {
     /// Collects the tools and folders that `permissions` name.
     pub fn of(permissions: &[String]) -> Self {
         let mut wanted = Self::default();

@@ -32,7 +32,7 @@ pub struct Filter {
 impl Filter {
     /// Restricts the filter to the runs that `caller` may see.
     #[must_use]
-    pub fn seen_by(self, caller: Caller<'_>) -> Self {
+    pub fn visible_to(self, caller: Caller<'_>) -> Self {
         let Scope { principal, project } = caller.scope();
         Self {
             principal: Some(principal.to_owned()),

@@ -194,7 +194,7 @@ fn start(options: Options, opened: recovery::Opened, faults: Faults) -> (Journal
 
 /// Makes every thread finish its queue, and joins it.
 fn stop(sequencer: &Sequencer, log: &Log, threads: Vec<JoinHandle<()>>) {
-    sequencer.lock().hang_up();
+    sequencer.lock().close();
     log.queue.close();
     log.pool.stop();
     for thread in threads {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{END, HIDDEN, NodeState, edges, has_open_end, says_what, status_label, work};
+use super::{END, HIDDEN, NodeState, edges, has_open_end, needs_description, status_label, work};
 use crate::definition::graph::Graph;
 use crate::definition::work::{Node, Work};
 use crate::printable::is_invisible;
@@ -65,7 +65,7 @@ const fn shape(work: &Work) -> &'static str {
 
 fn label(node: &Node, state: Option<NodeState>) -> String {
     let mut lines = vec![escape(&node.name)];
-    lines.extend(says_what(&node.work).then(|| escape(&work(node))));
+    lines.extend(needs_description(&node.work).then(|| escape(&work(node))));
     lines.extend(state.map(|state| escape(&status_label(state))));
     lines.join("\\n")
 }

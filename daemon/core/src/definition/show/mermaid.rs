@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{
-    END, HIDDEN, NodeState, NodeStatus, edges, has_open_end, says_what, status_label, work,
+    END, HIDDEN, NodeState, NodeStatus, edges, has_open_end, needs_description, status_label, work,
 };
 use crate::definition::graph::Graph;
 use crate::definition::work::{Node, Work};
@@ -71,7 +71,7 @@ const fn shape(work: &Work) -> (&'static str, &'static str) {
 
 fn label(node: &Node, state: Option<NodeState>) -> String {
     let mut label = escape(&node.name);
-    if says_what(&node.work) {
+    if needs_description(&node.work) {
         label.push_str("<br/>");
         label.push_str(&escape(&work(node)));
     }

@@ -4,7 +4,7 @@ use super::*;
 
 impl Book {
     /// Settles the open call of `name` and returns the texts of its notices.
-    fn told(&mut self, name: &str, money: &str) -> Vec<String> {
+    fn settle_and_notices(&mut self, name: &str, money: &str) -> Vec<String> {
         let marks = LimitSnapshot::of(&Transaction::new(&self.0), &id(name));
         self.settle(name, money).unwrap();
         let notices = marks.notices(&Transaction::new(&self.0), usd(money));
@@ -17,11 +17,15 @@ fn overrun_is_reported_at_any_level() {
     let mut book = Book::default();
     book.open("free", None, None).unwrap();
     book.hold("free", "0.1").unwrap();
-    assert_eq!(book.told("free", "0.1"), [""; 0], "what was held is enough");
+    assert_eq!(
+        book.settle_and_notices("free", "0.1"),
+        [""; 0],
+        "what was held is enough"
+    );
     book.hold("free", "0.1").unwrap();
     let overrun = "call 2 cost 0.100000001 USD, more than the 0.100000000 that were held for it";
     assert_eq!(
-        book.told("free", "0.100000001"),
+        book.settle_and_notices("free", "0.100000001"),
         [overrun],
         "nobody limits it"
     );
@@ -33,7 +37,7 @@ fn overrun_is_reported_at_any_level() {
     let overrun = "call 2 cost 0.040000000 USD, more than the 0.030000000 that were held for it; \
                    that is beyond what run `child-1-aaaaaaaaaa` may spend";
     assert_eq!(
-        book.told("pooled", "0.04"),
+        book.settle_and_notices("pooled", "0.04"),
         [overrun],
         "four fifths were told before"
     );
@@ -51,7 +55,7 @@ fn an_overrun_names_every_limit_that_it_goes_beyond() {
     book.open("root", None, Some("1")).unwrap();
     book.open("child", Some("root"), Some("0.5")).unwrap();
     book.hold_in("child", "0.1", &[day]).unwrap();
-    let told = book.told("child", "1.1");
+    let told = book.settle_and_notices("child", "1.1");
     let child = "what run `child-1-aaaaaaaaaa` may spend";
     let root = "what run `root-1-aaaaaaaaaa` may spend";
     let meter = "the limit of this node for the day/2026-11-22";

@@ -192,13 +192,13 @@ impl ThreadState {
             ThreadEvent::ThreadStarted(_) => self.start(at, spec),
             ThreadEvent::SystemPrompt(_) => self.at == At::Composing,
             ThreadEvent::PromptComposed(composed) => self.compose(composed),
-            ThreadEvent::CognitionIn(received) => self.tell(received.source, &received.text),
+            ThreadEvent::CognitionIn(received) => self.deliver(received.source, &received.text),
             ThreadEvent::MessageQueued(message) => self.queue.push(&message.text),
             ThreadEvent::StepStart(start) => self.begin(start),
             ThreadEvent::CognitionReasoning(_) | ThreadEvent::RetrySucceeded(_) => {
                 self.turn().is_some()
             }
-            ThreadEvent::CognitionOut(said) => self.say(said),
+            ThreadEvent::CognitionOut(said) => self.complete_message(said),
             ThreadEvent::ToolCallStart(started) => self
                 .turn_mut()
                 .is_some_and(|turn| turn.start_call(at, started)),
@@ -264,7 +264,7 @@ impl ThreadState {
     }
 
     /// Adds a text that the model receives before the next turn. Texts of the prompt come with the prompt.
-    fn tell(&mut self, source: Source, text: &str) -> bool {
+    fn deliver(&mut self, source: Source, text: &str) -> bool {
         match &mut self.at {
             At::Composing => source != Source::Message,
             At::Before(before) => {
@@ -319,7 +319,7 @@ impl ThreadState {
         true
     }
 
-    fn say(&mut self, said: &CognitionOut) -> bool {
+    fn complete_message(&mut self, said: &CognitionOut) -> bool {
         let message = &said.message;
         let At::Calling(turn) = &mut self.at else {
             return false;

@@ -117,7 +117,7 @@ fn interrupted_call_is_charged_at_known_cost() {
             let hold = stage.run().open_call.unwrap().amount;
             let request = stage.run().thread().unwrap().turn().unwrap().input;
             let because = if stopped {
-                stage.hear(ModelSignal::Stopped(received));
+                stage.signal(ModelSignal::Stopped(received));
                 stage.others(CancelRequested {
                     cause: "me".to_owned(),
                 });

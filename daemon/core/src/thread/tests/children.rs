@@ -22,7 +22,7 @@ fn said(calls: &[(&str, &str)]) -> Vec<ModelSignal> {
         .zip(calls)
         .map(|(number, (id, item))| (*id, "rye_execute", execute(item, number)))
         .collect();
-    says("", &calls)
+    message_signals("", &calls)
 }
 
 fn first() -> RunId {
@@ -48,7 +48,7 @@ fn child_run_result_is_reported_once() {
     assert_eq!(children, [Some(first())]);
     stage.end(0, &result(json!({"sum": 3})));
     assert_eq!(stage.play(), Met::Model);
-    assert_eq!(stage.told(), [("c1".into(), "{\"sum\":3}".into())]);
+    assert_eq!(stage.call_results(), [("c1".into(), "{\"sum\":3}".into())]);
     assert_eq!(stage.run().spawn_count, 1);
     stage.assert_replay();
 }
@@ -90,7 +90,7 @@ fn crash_reattaches_child_run() {
     );
     stage.end(0, &result(json!("late")));
     assert_eq!(stage.play(), Met::Model);
-    let told = stage.told();
+    let told = stage.call_results();
     assert_eq!(told[0], ("c1".into(), "late".into()));
     assert!(told[1].1.contains("unknown"), "{told:?}");
     assert_eq!(stage.run().spawn_count, 1);
@@ -126,7 +126,11 @@ fn suspended_child_suspends_thread_after_other_calls() {
     stage.end(0, &result(json!("g")));
     stage.end(0, &result(json!("b")));
     assert_eq!(stage.play(), Met::Model);
-    let told: Vec<_> = stage.told().into_iter().map(|(_, text)| text).collect();
+    let told: Vec<_> = stage
+        .call_results()
+        .into_iter()
+        .map(|(_, text)| text)
+        .collect();
     assert_eq!(told, ["g", "a", "b"]);
     assert_eq!(stage.run().spawn_count, 1);
     stage.assert_replay();
@@ -137,14 +141,14 @@ fn suspended_child_holds_back_further_calls() {
     let mut stage = Stage::new(terms(&directive(ALL, "")), |_| {});
     stage.play();
     let mut heard = said(&[("c1", "t/graph"), ("c2", "t/a")]).into_iter();
-    stage.hear(heard.next().unwrap());
+    stage.signal(heard.next().unwrap());
     assert_eq!(stage.play(), Met::Waits);
     let suspended = stage.running.remove(0);
     stage.machine.suspend_for(suspended.slot, first());
-    stage.hear(heard.next().unwrap());
+    stage.signal(heard.next().unwrap());
     assert_eq!(stage.play(), Met::Waits, "the model speaks");
     assert_eq!(stage.begun.len(), 1);
-    stage.hear(heard.next().unwrap());
+    stage.signal(heard.next().unwrap());
     stage.over();
     assert_eq!(stage.play(), Met::Rests);
     assert_eq!(stage.run().suspension().unwrap().child, Some(first()));
@@ -182,7 +186,7 @@ fn refused_child_fails_its_call_only() {
         let mut heard = said(&[("c1", "t/graph"), ("c2", "t/a")]);
         let rest = heard.split_off(if speaks { 1 } else { 3 });
         for heard in heard {
-            stage.hear(heard);
+            stage.signal(heard);
         }
         if !speaks {
             stage.over();
@@ -196,7 +200,7 @@ fn refused_child_fails_its_call_only() {
         stage.log.extend(events);
         assert_eq!(stage.play(), Met::Waits);
         for heard in rest {
-            stage.hear(heard);
+            stage.signal(heard);
         }
         if speaks {
             stage.over();
@@ -205,7 +209,7 @@ fn refused_child_fails_its_call_only() {
         assert_eq!(stage.begun.len(), 1, "it is not offered again");
         stage.end(0, &result(json!("a")));
         assert_eq!(stage.play(), Met::Model);
-        let told = stage.told();
+        let told = stage.call_results();
         assert!(told[0].1.contains("too dear"), "{told:?}");
         assert_eq!(told[1].1, "a");
         assert_eq!(stage.run().spawn_count, 0);

@@ -47,7 +47,7 @@ fn kill(stage: &mut Stage) {
 }
 
 /// Returns the texts that the model receives before it is called, in order.
-fn told(stage: &Stage) -> Vec<(Source, String)> {
+fn texts_for_model(stage: &Stage) -> Vec<(Source, String)> {
     let told = stage.log.iter().filter_map(|event| match event {
         Event::Thread(ThreadEvent::CognitionIn(CognitionIn { source, text, .. })) => {
             Some((*source, text.clone()))
@@ -71,7 +71,10 @@ fn failed(class: Class) -> ModelSignal {
 fn failed_model_call_is_retried_after_earlier_turns() {
     let mut old = stage();
     old.play();
-    old.say(says("", &[("c1", "rye_execute", execute("t/a", 1))]));
+    old.say(message_signals(
+        "",
+        &[("c1", "rye_execute", execute("t/a", 1))],
+    ));
     old.play();
     old.end(0, &result(json!("done")));
     assert_eq!(old.play(), Met::Model);
@@ -82,14 +85,14 @@ fn failed_model_call_is_retried_after_earlier_turns() {
     let mut new = continued(&old, None);
     assert_eq!(new.play(), Met::Model);
     assert_eq!(new.names()[0], "run_started");
-    assert_eq!(told(&new), [], "nothing has to be said to it");
+    assert_eq!(texts_for_model(&new), [], "nothing has to be said to it");
     let turn = new.run().thread().unwrap().turn().unwrap();
     assert_eq!((turn.number, turn.attempt), (2, 2));
-    new.say(says("Done.", &[]));
+    new.say(message_signals("Done.", &[]));
     assert_eq!(new.play(), Met::Rests);
     assert_eq!(new.run().status(), Status::Completed);
     assert_eq!(
-        new.told().len(),
+        new.call_results().len(),
         1,
         "the call of the first turn stands once"
     );
@@ -108,7 +111,7 @@ fn calls_that_had_not_ended_are_answered_and_never_made() {
         ("c3", "rye_execute", execute("t/b", 3)),
         ("c4", "rye_execute", execute("t/b", 4)),
     ];
-    old.say(says("I work.", &calls));
+    old.say(message_signals("I work.", &calls));
     old.play();
     old.end(0, &result(json!("one")));
     assert_eq!(old.running.len(), 2, "one of t/b waits for the other");
@@ -117,7 +120,7 @@ fn calls_that_had_not_ended_are_answered_and_never_made() {
     let mut new = continued(&old, Some("Go on."));
     assert_eq!(new.play(), Met::Model);
     assert!(new.begun.is_empty(), "{:?}", new.begun);
-    let answers = new.told();
+    let answers = new.call_results();
     assert_eq!(answers[0].1, "one");
     for (at, part) in [
         (
@@ -129,7 +132,10 @@ fn calls_that_had_not_ended_are_answered_and_never_made() {
     ] {
         assert!(answers[at].1.contains(part), "{answers:?}");
     }
-    assert_eq!(told(&new), [(Source::Message, "Go on.".to_owned())]);
+    assert_eq!(
+        texts_for_model(&new),
+        [(Source::Message, "Go on.".to_owned())]
+    );
     new.assert_replay();
 }
 
@@ -137,10 +143,10 @@ fn calls_that_had_not_ended_are_answered_and_never_made() {
 fn killed_turn_keeps_parts_of_started_calls() {
     let mut old = stage();
     old.play();
-    let mut heard = says("I work.", &[("c1", "rye_execute", execute("t/a", 1))]);
+    let mut heard = message_signals("I work.", &[("c1", "rye_execute", execute("t/a", 1))]);
     heard.pop();
     for heard in heard {
-        old.hear(heard);
+        old.signal(heard);
     }
     assert_eq!(old.play(), Met::Waits);
     assert_eq!(old.running.len(), 1);
@@ -149,7 +155,11 @@ fn killed_turn_keeps_parts_of_started_calls() {
     let mut new = continued(&old, None);
     assert_eq!(new.play(), Met::Model);
     assert!(new.begun.is_empty());
-    assert!(new.told()[0].1.contains("unknown"), "{:?}", new.told());
+    assert!(
+        new.call_results()[0].1.contains("unknown"),
+        "{:?}",
+        new.call_results()
+    );
     let turn = new.run().thread().unwrap().turn().unwrap();
     assert_eq!(turn.number, 2);
     new.assert_replay();
@@ -159,7 +169,7 @@ fn killed_turn_keeps_parts_of_started_calls() {
 fn continuation_prompts_model_or_delivers_message() {
     let mut old = stage();
     old.play();
-    old.say(says("Done.", &[]));
+    old.say(message_signals("Done.", &[]));
     assert_eq!(old.play(), Met::Rests);
     assert_eq!(old.run().status(), Status::Completed);
     for (message, source) in [
@@ -168,9 +178,9 @@ fn continuation_prompts_model_or_delivers_message() {
     ] {
         let mut new = continued(&old, message);
         assert_eq!(new.play(), Met::Model);
-        let told = told(&new);
+        let told = texts_for_model(&new);
         assert_eq!((told.len(), told[0].0), (1, source), "{told:?}");
-        new.say(says("Those too.", &[]));
+        new.say(message_signals("Those too.", &[]));
         assert_eq!(new.play(), Met::Rests);
         assert_eq!(new.run().status(), Status::Completed);
         new.assert_replay();
@@ -190,7 +200,7 @@ fn refusal_is_dropped_from_continuation() {
     let mut new = continued(&old, Some("Please."));
     assert_eq!(new.play(), Met::Model);
     assert_eq!(new.run().thread().unwrap().turn().unwrap().number, 1);
-    new.say(says("Well.", &[]));
+    new.say(message_signals("Well.", &[]));
     new.play();
     assert_eq!(new.run().status(), Status::Completed);
     new.assert_replay();
@@ -203,7 +213,11 @@ fn unstarted_thread_is_composed_again() {
     let mut new = continued(&old, Some("Be quick."));
     assert_eq!(new.play(), Met::Model);
     assert!(new.conversation.is_some());
-    assert_eq!(told(&new).len(), 2, "the directive, and what somebody says");
+    assert_eq!(
+        texts_for_model(&new).len(),
+        2,
+        "the directive, and what somebody says"
+    );
     new.assert_replay();
 }
 
@@ -214,13 +228,16 @@ fn thread_can_continue_after_every_finished_turn() {
     let mut said = vec![old.conversation.clone()];
     for turn in 1..=3 {
         let id = format!("c{turn}");
-        old.say(says("", &[(&id, "rye_execute", execute("t/a", turn))]));
+        old.say(message_signals(
+            "",
+            &[(&id, "rye_execute", execute("t/a", turn))],
+        ));
         old.play();
         old.end(0, &result(json!(format!("result {turn}"))));
         assert_eq!(old.play(), Met::Model);
         said.push(old.conversation.clone());
     }
-    old.say(says("Done.", &[]));
+    old.say(message_signals("Done.", &[]));
     assert_eq!(old.play(), Met::Rests);
     said.push(old.conversation.clone());
 
@@ -243,14 +260,21 @@ fn thread_can_continue_after_every_finished_turn() {
             (state.used.turns, state.turn().unwrap().number),
             (turn, turn + 1)
         );
-        let results: Vec<String> = new.told().into_iter().map(|(_, text)| text).collect();
+        let results: Vec<String> = new
+            .call_results()
+            .into_iter()
+            .map(|(_, text)| text)
+            .collect();
         let before: Vec<String> = (1..=turn.min(3))
             .map(|turn| format!("result {turn}"))
             .collect();
         assert_eq!(results, before);
-        let told: Vec<Source> = told(&new).into_iter().map(|(source, _)| source).collect();
+        let told: Vec<Source> = texts_for_model(&new)
+            .into_iter()
+            .map(|(source, _)| source)
+            .collect();
         assert_eq!(told, [Source::Continuation]);
-        new.say(says("Otherwise.", &[]));
+        new.say(message_signals("Otherwise.", &[]));
         assert_eq!(new.play(), Met::Rests);
         assert_eq!(new.run().status(), Status::Completed);
         new.assert_replay();
@@ -266,7 +290,10 @@ fn thread_can_continue_after_every_finished_turn() {
 fn thread_ended_at_limit_continues_with_higher_limit_only() {
     let mut old = stage();
     old.play();
-    old.say(says("", &[("c1", "rye_execute", execute("t/a", 1))]));
+    old.say(message_signals(
+        "",
+        &[("c1", "rye_execute", execute("t/a", 1))],
+    ));
     old.play();
     old.end(0, &result(json!("done")));
     old.play();

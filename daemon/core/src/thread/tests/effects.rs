@@ -34,7 +34,10 @@ fn permission_takes_precedence_over_item_effect() {
         (once, "t/says-pure", Effect::AtMostOnce, false),
     ] {
         let mut stage = stage(permissions);
-        stage.say(says("", &[("c1", "rye_execute", execute(item, 1))]));
+        stage.say(message_signals(
+            "",
+            &[("c1", "rye_execute", execute(item, 1))],
+        ));
         stage.play();
         let started = started(&stage);
         let found = (started[0].effect, started[0].undeclared);
@@ -49,14 +52,14 @@ fn at_most_once_call_waits_for_message() {
         ("c1", "rye_execute", execute("t/says-once", 1)),
         ("c2", "rye_execute", execute("t/a", 2)),
     ];
-    let mut heard = says("", &calls).into_iter();
-    stage.hear(heard.next().unwrap());
+    let mut heard = message_signals("", &calls).into_iter();
+    stage.signal(heard.next().unwrap());
     assert_eq!(stage.play(), Met::Waits);
     assert_eq!(stage.begun, []);
-    stage.hear(heard.next().unwrap());
+    stage.signal(heard.next().unwrap());
     assert_eq!(stage.play(), Met::Waits);
     assert_eq!(stage.begun.len(), 1, "the others do not wait for it");
-    stage.hear(heard.next().unwrap());
+    stage.signal(heard.next().unwrap());
     stage.over();
     stage.play();
     assert_eq!(stage.begun.len(), 2);
@@ -71,7 +74,7 @@ fn pure_calls_run_concurrently() {
         ("c3", "rye_execute", execute("t/says-again", 3)),
         ("c4", "rye_execute", execute("t/says-again", 4)),
     ];
-    stage.say(says("", &calls));
+    stage.say(message_signals("", &calls));
     stage.play();
     let numbers: Vec<_> = stage.running.iter().map(|call| &call.params["n"]).collect();
     assert_eq!(numbers, [1, 2, 3]);
@@ -81,7 +84,10 @@ fn pure_calls_run_concurrently() {
 fn crash_uses_recorded_effect() {
     for (item, again) in [("t/says-again", 2), ("t/says-once", 1), ("t/a", 1)] {
         let mut stage = stage(ALL);
-        stage.say(says("", &[("c1", "rye_execute", execute(item, 1))]));
+        stage.say(message_signals(
+            "",
+            &[("c1", "rye_execute", execute(item, 1))],
+        ));
         stage.play();
         stage.crash();
         stage.play();
@@ -95,7 +101,10 @@ fn crash_uses_recorded_effect() {
 #[test]
 fn a_long_result_is_read_in_parts_of_characters() {
     let mut stage = stage(ALL);
-    stage.say(says("", &[("c1", "rye_execute", execute("t/a", 1))]));
+    stage.say(message_signals(
+        "",
+        &[("c1", "rye_execute", execute("t/a", 1))],
+    ));
     stage.play();
     let text = "äöü".repeat(3000);
     let name = Digest::of(&text);
@@ -125,9 +134,9 @@ fn a_long_result_is_read_in_parts_of_characters() {
         ),
         ("c9", "read_artifact", json!({"artifact": name})),
     ];
-    stage.say(says("", &calls));
+    stage.say(message_signals("", &calls));
     assert_eq!(stage.play(), Met::Model);
-    let told = stage.told();
+    let told = stage.call_results();
     let words = [
         "öü\n[characters 8998 to the end, which is at 9000]\n",
         "was not told",

@@ -19,7 +19,7 @@ fn under(change: impl FnOnce(&mut Contract), limit: impl FnOnce(&mut Spec)) -> S
 
 /// The one call of a turn.
 fn call(id: &str, item: &str, number: u32) -> Vec<ModelSignal> {
-    says("", &[(id, "rye_execute", execute(item, number))])
+    message_signals("", &[(id, "rye_execute", execute(item, number))])
 }
 
 fn error_code(stage: &Stage) -> Option<&str> {
@@ -151,7 +151,7 @@ fn repeated_call_is_refused_then_ends_thread() {
             stage.end(0, &result(json!(number)));
             met = stage.play();
         } else {
-            let (_, told) = stage.told().pop().unwrap();
+            let (_, told) = stage.call_results().pop().unwrap();
             assert!(told.contains(&format!("{number} times in a row")), "{told}");
         }
         assert_eq!(met == Met::Rests, number == 6, "{number}");
@@ -180,9 +180,9 @@ fn calls_that_differ_are_no_repetition_and_one_message_may_hold_one() {
     let ids = ["d1", "d2", "d3", "d4"];
     let calls = ids.map(|id| (id, "rye_execute", same.clone()));
     let begun = stage.begun.len();
-    let mut heard = says("", &calls).into_iter();
+    let mut heard = message_signals("", &calls).into_iter();
     for heard in heard.by_ref().take(4) {
-        stage.hear(heard);
+        stage.signal(heard);
     }
     stage.play();
     stage.end(0, &result(json!(1)));
@@ -284,7 +284,7 @@ fn calls_after_deadline_are_answered_without_execution() {
         ("c1", "rye_execute", execute("t/a", 1)),
         ("c2", "rye_execute", execute("t/a", 2)),
     ];
-    stage.say(says("", &calls));
+    stage.say(message_signals("", &calls));
     stage.play();
     stage.pass(MINUTE + 100);
     let timeout = CallOutcome {
@@ -294,7 +294,7 @@ fn calls_after_deadline_are_answered_without_execution() {
     stage.end(0, &timeout);
     assert_eq!(stage.play(), Met::Rests);
     assert_eq!(stage.begun.len(), 1);
-    let told = stage.told();
+    let told = stage.call_results();
     assert!(told[1].1.contains("was over before"), "{told:?}");
     let code = stage.run().suspension().and_then(|why| why.code.as_deref());
     assert_eq!(code, Some("duration_exceeded"));

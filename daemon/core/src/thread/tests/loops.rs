@@ -49,14 +49,14 @@ fn two_calls() -> Vec<ModelSignal> {
         ("c1", "rye_execute", execute("t/a", 1)),
         ("c2", "rye_execute", execute("t/b", 2)),
     ];
-    says("Looking.", &calls)
+    message_signals("Looking.", &calls)
 }
 
 #[test]
 fn a_text_without_calls_is_the_result() {
     let mut stage = stage(ALL, "");
     assert_eq!(stage.play(), Met::Model);
-    stage.say(says("Done.", &[]));
+    stage.say(message_signals("Done.", &[]));
     assert_eq!(stage.play(), Met::Rests);
     assert_eq!(output(&stage), json!("Done."));
     let expected = [
@@ -76,19 +76,19 @@ fn calls_start_while_streaming_and_report_in_message_order() {
     let mut stage = stage(ALL, "");
     stage.play();
     let mut heard = two_calls().into_iter();
-    stage.hear(heard.next().unwrap());
-    stage.hear(heard.next().unwrap());
+    stage.signal(heard.next().unwrap());
+    stage.signal(heard.next().unwrap());
     assert_eq!(stage.play(), Met::Waits);
     assert_eq!(
         stage.begun.len(),
         1,
         "the first call runs before the second is complete"
     );
-    stage.hear(heard.next().unwrap());
+    stage.signal(heard.next().unwrap());
     assert_eq!(stage.play(), Met::Waits);
     assert_eq!(stage.running.len(), 2);
     stage.end(1, &result(json!("second")));
-    stage.hear(heard.next().unwrap());
+    stage.signal(heard.next().unwrap());
     stage.over();
     assert_eq!(stage.play(), Met::Waits);
     stage.end(0, &result(json!("first")));
@@ -97,7 +97,7 @@ fn calls_start_while_streaming_and_report_in_message_order() {
         ("c1".into(), "first".into()),
         ("c2".into(), "second".into()),
     ];
-    assert_eq!(stage.told(), told);
+    assert_eq!(stage.call_results(), told);
     stage.assert_replay();
 }
 
@@ -113,7 +113,7 @@ fn calls_of_one_item_follow_each_other_unless_it_is_pure() {
         ("c3", "rye_execute", execute("t/a", 3)),
         ("c4", "rye_execute", execute("t/p", 4)),
     ];
-    stage.say(says("", &calls));
+    stage.say(message_signals("", &calls));
     stage.play();
     let running = |stage: &Stage| {
         let numbers = stage.running.iter().map(|call| call.params["n"].clone());
@@ -129,13 +129,20 @@ fn calls_of_one_item_follow_each_other_unless_it_is_pure() {
 fn valid_outputs_end_thread_and_invalid_ones_are_reported() {
     let mut stage = stage(ALL, WORDS);
     stage.play();
-    stage.say(says(
+    stage.say(message_signals(
         "",
         &[("c1", "directive_return", json!({"words": "many"}))],
     ));
     assert_eq!(stage.play(), Met::Model);
-    assert!(stage.told()[0].1.contains("words"), "{:?}", stage.told());
-    stage.say(says("", &[("c2", "directive_return", json!({"words": 0}))]));
+    assert!(
+        stage.call_results()[0].1.contains("words"),
+        "{:?}",
+        stage.call_results()
+    );
+    stage.say(message_signals(
+        "",
+        &[("c2", "directive_return", json!({"words": 0}))],
+    ));
     assert_eq!(stage.play(), Met::Rests);
     assert_eq!(output(&stage), json!({"words": 0}), "0 is a value");
     assert_eq!(
@@ -157,7 +164,7 @@ fn model_may_fail_by_outputs() {
     let mut stage = stage(ALL, WORDS);
     stage.play();
     let input = json!({"status": "error", "error_detail": "no such file"});
-    stage.say(says("", &[("c1", "directive_return", input)]));
+    stage.say(message_signals("", &[("c1", "directive_return", input)]));
     stage.play();
     assert_eq!(error_code(&stage), "directive_error");
 }
@@ -167,7 +174,7 @@ fn missing_outputs_are_requested_twice() {
     let mut stage = stage(ALL, WORDS);
     for _ in 0..3 {
         assert_eq!(stage.play(), Met::Model);
-        stage.say(says("All is well.", &[]));
+        stage.say(message_signals("All is well.", &[]));
     }
     assert_eq!(stage.play(), Met::Rests);
     assert_eq!(error_code(&stage), "outputs_missing");
@@ -225,7 +232,7 @@ fn a_text_before_calls_or_a_reminder_is_no_piece_of_the_result() {
     let mut with_call = stage(ALL, "");
     say(&mut with_call, "I will lo", Stop::Length);
     with_call.play();
-    with_call.say(says("ok.", &[("c1", "launch", json!({}))]));
+    with_call.say(message_signals("ok.", &[("c1", "launch", json!({}))]));
     say(&mut with_call, "Done.", Stop::End);
     with_call.play();
     assert_eq!(output(&with_call), json!("Done."));
@@ -258,7 +265,7 @@ fn complete_answer_is_not_reported_truncated() {
     stage.play();
     stage.say(vec![ended(Vec::new(), Stop::Length)]);
     stage.play();
-    stage.say(says("Done.", &[]));
+    stage.say(message_signals("Done.", &[]));
     stage.play();
     assert_eq!(stage.run().result().get("truncated"), None);
 }
@@ -269,7 +276,10 @@ fn failed_thread_reports_last_text_and_failure() {
     stage.play();
     stage.say(vec![failed(Class::Transient, Charge::Nothing, 1)]);
     stage.play();
-    stage.say(says("I look.", &[("c1", "rye_execute", execute("t/a", 1))]));
+    stage.say(message_signals(
+        "I look.",
+        &[("c1", "rye_execute", execute("t/a", 1))],
+    ));
     stage.play();
     stage.end(0, &result(json!("found")));
     stage.play();
@@ -285,7 +295,7 @@ fn failed_thread_reports_last_text_and_failure() {
     assert_eq!(told["recent_llm_errors"], json!([error, error]));
     let mut fine = Stage::new(terms(&directive(ALL, "")), |_| {});
     fine.play();
-    fine.say(says("Done.", &[]));
+    fine.say(message_signals("Done.", &[]));
     fine.play();
     assert_eq!(fine.run().result().get("error_context"), None);
 }
@@ -298,11 +308,14 @@ fn repeated_long_result_is_referenced() {
     for number in 0..2 {
         stage.play();
         let id = format!("c{number}");
-        stage.say(says("", &[(&id, "rye_execute", execute("t/a", number))]));
+        stage.say(message_signals(
+            "",
+            &[(&id, "rye_execute", execute("t/a", number))],
+        ));
         stage.play();
         stage.end(0, &result(json!(long)));
         stage.play();
-        let (_, text) = stage.told().pop().unwrap();
+        let (_, text) = stage.call_results().pop().unwrap();
         told.push(text);
     }
     let name = Digest::of(&long);
@@ -442,10 +455,10 @@ fn call_of_unknown_tool_is_reported_to_model() {
             json!({"item_id": "t/internal/emitter"}),
         ),
     ];
-    stage.say(says("", &calls));
+    stage.say(message_signals("", &calls));
     assert_eq!(stage.play(), Met::Model);
     assert!(stage.begun.is_empty());
-    let told = stage.told();
+    let told = stage.call_results();
     let words = [
         "launch_rocket",
         "[1]",
@@ -472,7 +485,7 @@ fn a_failed_call_is_tried_again_after_its_pause() {
     stage.say(vec![failed(Class::Transient, Charge::Nothing, 1500)]);
     assert_eq!(stage.play(), Met::Model);
     assert_eq!(stage.now.up.since(began).as_millis(), 1500);
-    stage.say(says("Done.", &[]));
+    stage.say(message_signals("Done.", &[]));
     stage.play();
     assert_eq!(output(&stage), json!("Done."));
     assert!(stage.names().contains(&"retry_succeeded"));
@@ -553,7 +566,7 @@ fn refused_reasoning_is_dropped_once() {
     assert_eq!(thread.turn().unwrap().input, after);
     stage.crash();
     assert_eq!(stage.play(), Met::Model);
-    stage.say(says("Done.", &[]));
+    stage.say(message_signals("Done.", &[]));
     stage.play();
     assert_eq!(output(&stage), json!("Done."));
     stage.assert_replay();
@@ -568,7 +581,10 @@ fn reasoning_that_is_rejected_again_ends_the_thread() {
             stage.say(vec![failed(Class::Reasoning, Charge::Nothing, 0)]);
             assert_eq!(stage.play(), Met::Model);
         }
-        stage.say(says("", &[("c1", "rye_execute", execute("t/a", turn))]));
+        stage.say(message_signals(
+            "",
+            &[("c1", "rye_execute", execute("t/a", turn))],
+        ));
         stage.play();
         stage.end(0, &result(json!(turn)));
     }
@@ -596,7 +612,7 @@ fn odd_answer_warns_and_missing_usage_is_estimated() {
     for (has_usage, estimated) in [(true, false), (false, true)] {
         let mut stage = stage(ALL, "");
         stage.play();
-        let mut heard = says("Done.", &[]);
+        let mut heard = message_signals("Done.", &[]);
         if let Some(ModelSignal::Complete { ended, .. }) = heard.last_mut() {
             ended.warnings.push("odd".to_owned());
             ended.usage = ended.usage.filter(|_| has_usage);
@@ -619,13 +635,13 @@ fn unreadable_call_is_answered_and_never_executed() {
     for breaks in [false, true] {
         let mut stage = stage(ALL, "");
         stage.play();
-        let mut heard = says("Looking.", &calls);
+        let mut heard = message_signals("Looking.", &calls);
         let end = heard.pop().unwrap();
         for heard in heard {
-            stage.hear(heard);
+            stage.signal(heard);
         }
         stage.play();
-        stage.hear(if breaks {
+        stage.signal(if breaks {
             failed(Class::Transient, Charge::Hold, 0)
         } else {
             end
@@ -636,7 +652,7 @@ fn unreadable_call_is_answered_and_never_executed() {
         stage.end(0, &result(json!("second")));
         assert_eq!(stage.play(), Met::Model);
         assert_eq!(stage.begun.len(), 1);
-        let told = stage.told();
+        let told = stage.call_results();
         let second = ("c2".into(), "second".into());
         if breaks {
             assert_eq!(told, [second], "what broke off has not said the first");
@@ -652,15 +668,15 @@ fn broken_stream_keeps_parts_of_started_calls() {
     let mut stage = stage(ALL, "");
     stage.play();
     let mut heard = two_calls().into_iter();
-    stage.hear(heard.next().unwrap());
-    stage.hear(heard.next().unwrap());
+    stage.signal(heard.next().unwrap());
+    stage.signal(heard.next().unwrap());
     stage.play();
-    stage.hear(failed(Class::Transient, Charge::Known, 0));
+    stage.signal(failed(Class::Transient, Charge::Known, 0));
     stage.over();
     stage.play();
     stage.end(0, &result(json!("first")));
     assert_eq!(stage.play(), Met::Model, "it is no failed try");
-    assert_eq!(stage.told(), [("c1".into(), "first".into())]);
+    assert_eq!(stage.call_results(), [("c1".into(), "first".into())]);
     let messages = &stage.conversation.as_ref().unwrap().messages;
     let said = messages.iter().find_map(|message| match message {
         Message::Assistant {
@@ -707,7 +723,7 @@ fn limit_suspends_thread_with_use_and_limit() {
         // The first turn fits except for the tokens, of which an answer needs more than are left.
         if stage.play() == Met::Model {
             stage.now.at = stage.now.at.plus(Duration::from_secs(6));
-            stage.say(says("", &[("c1", "launch", json!({}))]));
+            stage.say(message_signals("", &[("c1", "launch", json!({}))]));
             assert_eq!(stage.play(), Met::Rests);
         }
         let why = stage.run().suspension().unwrap();
@@ -803,7 +819,7 @@ fn suspension_waits_for_end_of_turn() {
     stage.machine.hold(Suspension::new(SuspendReason::User));
     assert_eq!(stage.play(), Met::Waits);
     let calls = [("c1", "rye_execute", execute("t/a", 1))];
-    stage.say(says("", &calls));
+    stage.say(message_signals("", &calls));
     assert_eq!(stage.play(), Met::Rests, "no call starts any more");
     assert_eq!(
         stage.run().suspension().unwrap().reason,
@@ -824,7 +840,10 @@ fn crash_repeats_repeatable_calls_only() {
     let crashed = |item: &str| {
         let mut stage = stage(permissions, "");
         stage.play();
-        stage.say(says("", &[("c1", "rye_execute", execute(item, 1))]));
+        stage.say(message_signals(
+            "",
+            &[("c1", "rye_execute", execute(item, 1))],
+        ));
         assert_eq!(stage.play(), Met::Waits);
         stage.crash();
         let met = stage.play();
@@ -833,7 +852,11 @@ fn crash_repeats_repeatable_calls_only() {
     let (stage, met) = crashed("t/a");
     assert_eq!(met, Met::Model);
     assert_eq!(stage.begun.len(), 1);
-    assert!(stage.told()[0].1.contains("unknown"), "{:?}", stage.told());
+    assert!(
+        stage.call_results()[0].1.contains("unknown"),
+        "{:?}",
+        stage.call_results()
+    );
     stage.assert_replay();
 
     let (stage, met) = crashed("t/i");
@@ -861,7 +884,7 @@ fn crash_repeats_repeatable_calls_only() {
     stage.others(RunEvent::resumed(Epoch::default()));
     assert_eq!(stage.play(), Met::Model);
     assert_eq!(stage.begun.len(), 1);
-    assert_eq!(stage.told()[0].1, r#"{"status":"done"}"#);
+    assert_eq!(stage.call_results()[0].1, r#"{"status":"done"}"#);
     stage.assert_replay();
 }
 

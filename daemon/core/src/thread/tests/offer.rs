@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::conversation::TokenSize;
-use crate::thread::tool_offer::Wanted;
+use crate::thread::tool_offer::NamedTools;
 
 fn layer(patterns: &[&str]) -> Layer {
     Layer {
@@ -59,7 +59,7 @@ fn permissions_name_items_and_folders() {
         ("rye.*", vec![], vec![]),
     ];
     for (pattern, items, folders) in table {
-        let wanted = Wanted::of(&[pattern.to_owned()]);
+        let wanted = NamedTools::of(&[pattern.to_owned()]);
         let found: Vec<String> = wanted.items.iter().map(ToString::to_string).collect();
         assert_eq!(found, items, "{pattern}");
         let found: Vec<&str> = wanted.folders.iter().map(ItemId::as_str).collect();
@@ -253,7 +253,7 @@ fn named_call_executes_item_with_arguments() {
     terms.contract.offered = offered(vec![tool("t/a", true)], 0, &all).tools;
     let mut stage = Stage::new(Arc::new(terms), |_| {});
     stage.play();
-    stage.say(says("", &[("c1", "t_a", json!({"n": 7}))]));
+    stage.say(message_signals("", &[("c1", "t_a", json!({"n": 7}))]));
     stage.play();
     let call = &stage.begun[0];
     assert_eq!(call.item.to_string(), "tool:t/a");

@@ -40,7 +40,7 @@ fn raised_thread_continues_to_next_limit() {
         let mut stage = Stage::new(terms(&directive("<execute>*</execute>", "")), limit);
         assert_eq!(stage.play(), Met::Model);
         stage.now.at = stage.now.at.plus(Duration::from_secs(6));
-        stage.say(says("", &[("c1", "nothing", json!({}))]));
+        stage.say(message_signals("", &[("c1", "nothing", json!({}))]));
         assert_eq!(stage.play(), Met::Rests, "{raised:?}");
         assert!(stage.run().check_raise(&Raised::default()).is_err());
         assert_eq!(stage.run().check_raise(&raised), Ok(()));
@@ -59,7 +59,7 @@ fn unraised_limits_stay() {
         spec.limits.tokens = Some(100_000);
     });
     stage.play();
-    stage.say(says("", &[("c1", "nothing", json!({}))]));
+    stage.say(message_signals("", &[("c1", "nothing", json!({}))]));
     stage.play();
     for turns in [2, 3] {
         stage.others(resumed(Raised {
@@ -67,7 +67,7 @@ fn unraised_limits_stay() {
             ..Raised::default()
         }));
         assert_eq!(stage.play(), Met::Model);
-        stage.say(says("", &[("c2", "nothing", json!({}))]));
+        stage.say(message_signals("", &[("c2", "nothing", json!({}))]));
         assert_eq!(stage.play(), Met::Rests);
         let why = stage.run().suspension().unwrap();
         assert_eq!(why.max, Some(turns.to_string()));

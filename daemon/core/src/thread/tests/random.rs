@@ -54,7 +54,7 @@ impl Dice {
 /// A random answer of the model in a turn, after it received `artifacts`.
 fn message(dice: &mut Dice, turn: u32, artifacts: &[Digest]) -> Vec<ModelSignal> {
     if dice.below(8) == 0 {
-        return says("", &[("r", "directive_return", json!({"words": turn}))]);
+        return message_signals("", &[("r", "directive_return", json!({"words": turn}))]);
     }
     let count = dice.below(5);
     let ids: Vec<String> = (0..count)
@@ -82,7 +82,7 @@ fn message(dice: &mut Dice, turn: u32, artifacts: &[Digest]) -> Vec<ModelSignal>
             }
         })
         .collect();
-    says(if dice.below(2) == 0 { "Thinking." } else { "" }, &calls)
+    message_signals(if dice.below(2) == 0 { "Thinking." } else { "" }, &calls)
 }
 
 fn broken(dice: &mut Dice) -> ModelSignal {
@@ -181,7 +181,7 @@ fn live(mut stage: Stage, dice: &mut Dice, seed: u64) -> Status {
             }
             _ if speaks => {
                 if let Some(heard) = speech.pop_front() {
-                    stage.hear(heard);
+                    stage.signal(heard);
                 } else {
                     stage.over();
                     speaks = false;
@@ -231,7 +231,7 @@ fn check(stage: &Stage, seed: u64) {
     check_repeats(stage, seed);
     // The conversation accepts only matching entries: each was checked when it was stored. The result of an ended call
     // was sent for that call.
-    let told = stage.told();
+    let told = stage.call_results();
     let ids: BTreeSet<&String> = told.iter().map(|(id, _)| id).collect();
     assert_eq!(
         ids.len(),

@@ -58,7 +58,10 @@ fn messages_are_delivered_in_order_before_next_call() {
     stage.others(queued("second"));
     assert_eq!(stage.play(), Met::Waits, "nothing is sent meanwhile");
     assert!(heard(&stage).is_empty());
-    stage.say(says("", &[("c1", "rye_execute", execute("t/a", 1))]));
+    stage.say(message_signals(
+        "",
+        &[("c1", "rye_execute", execute("t/a", 1))],
+    ));
     assert_eq!(stage.play(), Met::Waits);
     stage.others(queued("third"));
     stage.end(0, &result(json!("done")));
@@ -76,9 +79,9 @@ fn queued_message_at_end_adds_a_turn() {
     let mut stage = stage();
     stage.play();
     stage.others(queued("one more thing"));
-    stage.say(says("Done.", &[]));
+    stage.say(message_signals("Done.", &[]));
     assert_eq!(stage.play(), Met::Model, "it is not over");
-    stage.say(says("That too.", &[]));
+    stage.say(message_signals("That too.", &[]));
     assert_eq!(stage.play(), Met::Rests);
     assert_eq!(stage.run().status(), Status::Completed);
     assert_eq!(heard(&stage), ["one more thing"]);
@@ -104,7 +107,7 @@ fn plan_without_queued_message_is_refused() {
         let (mut run, known) = (stage.run().clone(), stage.log.len());
         stage.play();
         if name == "thread_completed" {
-            stage.say(says("Done.", &[]));
+            stage.say(message_signals("Done.", &[]));
             stage.play();
         }
         let planned = stage.log[known..].iter();
@@ -126,7 +129,10 @@ fn valid_outputs_end_thread_despite_queue() {
     let mut stage = Stage::new(terms(&directive("", output)), |_| {});
     stage.play();
     stage.others(queued("too late"));
-    stage.say(says("", &[("r", "directive_return", json!({"words": 4}))]));
+    stage.say(message_signals(
+        "",
+        &[("r", "directive_return", json!({"words": 4}))],
+    ));
     assert_eq!(stage.play(), Met::Rests);
     assert_eq!(stage.run().status(), Status::Completed);
     assert!(heard(&stage).is_empty());
@@ -156,7 +162,7 @@ fn crash_neither_loses_nor_repeats_messages() {
         assert_eq!(heard(&stage), ["hear me"], "{crash}");
         let turn = stage.run().thread().unwrap().turn().unwrap().clone();
         assert_eq!(turn.texts.len(), 1, "{crash}: each try sends it");
-        stage.say(says("Done.", &[]));
+        stage.say(message_signals("Done.", &[]));
         assert_eq!(stage.play(), Met::Rests);
         assert_eq!(stage.run().status(), Status::Completed);
         stage.assert_replay();
@@ -169,7 +175,7 @@ fn suspended_thread_receives_messages_on_resume() {
         spec.limits.turns = Some(1);
     });
     stage.play();
-    stage.say(says("", &[("c1", "nothing", json!({}))]));
+    stage.say(message_signals("", &[("c1", "nothing", json!({}))]));
     assert_eq!(stage.play(), Met::Rests);
     stage.others(queued("go on"));
     assert_eq!(stage.play(), Met::Rests);
@@ -216,7 +222,7 @@ fn message_is_accepted_until_end_or_full_queue() {
 fn delivered_text_equals_message() {
     let mut stage = stage();
     stage.play();
-    stage.hear(failed());
+    stage.signal(failed());
     let told = |text: &str| CognitionIn {
         turn: 1,
         source: Source::Message,

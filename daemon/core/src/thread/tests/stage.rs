@@ -214,7 +214,7 @@ impl Stage {
     }
 
     /// Delivers a signal of the model.
-    pub(super) fn hear(&mut self, heard: ModelSignal) {
+    pub(super) fn signal(&mut self, heard: ModelSignal) {
         let events = self.machine.on_signal(self.now, Slot::Main, heard);
         self.log.extend(events);
     }
@@ -230,7 +230,7 @@ impl Stage {
     /// Delivers a whole message and ends the model call.
     pub(super) fn say(&mut self, heard: Vec<ModelSignal>) {
         for heard in heard {
-            self.hear(heard);
+            self.signal(heard);
         }
         self.over();
     }
@@ -306,7 +306,7 @@ impl Stage {
     }
 
     /// Returns the answers to its calls that the model received, in order: ids and texts.
-    pub(super) fn told(&self) -> Vec<(String, String)> {
+    pub(super) fn call_results(&self) -> Vec<(String, String)> {
         let messages = self
             .conversation
             .iter()
@@ -336,7 +336,7 @@ pub(super) fn result(value: Value) -> CallOutcome {
 }
 
 /// The signals of a message: a text, then calls of tools by their ids, names and inputs.
-pub(super) fn says(text: &str, calls: &[(&str, &str, Value)]) -> Vec<ModelSignal> {
+pub(super) fn message_signals(text: &str, calls: &[(&str, &str, Value)]) -> Vec<ModelSignal> {
     let mut blocks = Vec::new();
     let mut heard = Vec::new();
     if !text.is_empty() {

@@ -262,7 +262,7 @@ impl Chance {
         }
     }
 
-    fn tell(&mut self, event: Event) {
+    fn deliver(&mut self, event: Event) {
         self.walker
             .observe(self.now(), &event)
             .expect("a legal event");
@@ -281,7 +281,7 @@ impl Chance {
     fn recover(&mut self, event: Event) {
         let (graph, policy) = (Arc::clone(&self.graph), Arc::clone(&self.policy));
         self.walker = Walker::new(graph, policy, Arc::new(self.record.clone()));
-        self.tell(event);
+        self.deliver(event);
     }
 
     fn maybe_crash(&mut self) -> bool {
@@ -330,7 +330,7 @@ impl Chance {
             if self.cancels && self.walker.run().cancel.is_none() && self.roll(9) == 1 {
                 let request = Event::from(CancelRequested { cause: "u".into() });
                 if !self.walker.run().status().is_terminal() {
-                    self.tell(request);
+                    self.deliver(request);
                 }
             }
             let at = tick(self.clock);
