@@ -20,6 +20,9 @@ use crate::seal::{canonical, hex, sha256, sha256_hex};
 pub struct Digest([u8; 32]);
 
 impl Digest {
+    /// Length of the text form.
+    pub const TEXT_BYTES: usize = 64;
+
     /// Hashes `bytes`.
     pub fn of(bytes: impl AsRef<[u8]>) -> Self {
         Self(sha256(bytes))
@@ -36,6 +39,32 @@ impl Digest {
 
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
+    }
+
+    /// Returns every sequence of 64 lower-case hexadecimal digits in `text`, also inside of a longer one: no digest in
+    /// its text form is missed.
+    pub fn all_in(text: &[u8]) -> impl Iterator<Item = Self> {
+        let runs = text.split(|byte| digit(*byte).is_none());
+        let windows = runs.flat_map(|run| run.windows(Self::TEXT_BYTES));
+        windows.filter_map(Self::of_text)
+    }
+
+    /// Parses the text form; `None` if `text` has another one.
+    fn of_text(text: &[u8]) -> Option<Self> {
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        (text.len() == Self::TEXT_BYTES).then_some(Self(bytes))
+    }
+}
+
+/// Returns the value of a lower-case hexadecimal digit.
+const fn digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
     }
 }
 
@@ -71,21 +100,7 @@ impl FromStr for Digest {
     type Err = InvalidDigest;
 
     fn from_str(text: &str) -> Result<Self, InvalidDigest> {
-        let invalid = || InvalidDigest(text.to_owned());
-        let digit = |byte: u8| match byte {
-            b'0'..=b'9' => Some(byte - b'0'),
-            b'a'..=b'f' => Some(byte - b'a' + 10),
-            _ => None,
-        };
-        if text.len() != 64 {
-            return Err(invalid());
-        }
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            let (high, low) = digit(pair[0]).zip(digit(pair[1])).ok_or_else(invalid)?;
-            *byte = high << 4 | low;
-        }
-        Ok(Self(bytes))
+        Self::of_text(text.as_bytes()).ok_or_else(|| InvalidDigest(text.to_owned()))
     }
 }
 
@@ -242,5 +257,19 @@ mod tests {
             let refused = bad.parse::<Digest>();
             assert_eq!(refused, Err(InvalidDigest(bad.to_owned())));
         }
+    }
+
+    #[test]
+    fn digests_in_a_text_are_found_whatever_is_around_them() {
+        let (one, two) = (Digest::of("one"), Digest::of("two"));
+        let text = format!("{one}:sha256-{two}, {}x", &one.to_string()[..63]);
+        assert_eq!(
+            Digest::all_in(text.as_bytes()).collect::<Vec<_>>(),
+            [one, two]
+        );
+        let text = format!("0{one}f");
+        let found: Vec<_> = Digest::all_in(text.as_bytes()).collect();
+        assert_eq!((found.len(), found[1]), (3, one));
+        assert_eq!(Digest::all_in(b"").next(), None);
     }
 }

@@ -8,17 +8,24 @@
 //! before the rename. **Failure**: an object that cannot be stored leaves no file. A crash may leave a file below
 //! `objects/tmp`, which the next [`Store::open`] removes. It may also leave a file with its name and only a part of its
 //! bytes. No record names it yet, and the next [`Store::put`] of these bytes replaces it.
+//!
+//! Objects that nothing names are deleted in `sweep`.
 
+mod sweep;
+
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rye_core::digest::Digest;
 use rye_core::error::{ErrorKind, Kinded};
 use sha2::{Digest as _, Sha256};
 
+pub use self::sweep::Deleted;
+use self::sweep::NameSearch;
 use crate::safe_path::{Dir, Draft};
 
 /// Failure to store or read an object.
@@ -74,33 +81,42 @@ type Write<'a> = dyn Fn(&mut dyn io::Write) -> io::Result<()> + 'a;
 
 /// Returns the digest of the rest of `file` from its position.
 pub fn digest_of_file(file: &mut File) -> io::Result<Digest> {
-    let mut named = DigestWriter::default();
-    let mut piece = vec![0; PIECE];
-    loop {
-        match file.read(&mut piece)? {
-            0 => return Ok(named.name().0),
-            read => named.hasher.update(&piece[..read]),
-        }
-    }
+    DigestWriter::default().read(file)
 }
 
 /// A writer that computes the digest of its bytes.
 #[derive(Default)]
-struct DigestWriter {
+struct DigestWriter<'s> {
     hasher: Sha256,
     bytes: u64,
+    /// Finds the objects that the bytes name, during a sweep.
+    search: Option<NameSearch<'s>>,
 }
 
-impl DigestWriter {
+impl DigestWriter<'_> {
+    /// Returns the digest of the rest of `file` from its position.
+    fn read(mut self, file: &mut File) -> io::Result<Digest> {
+        let mut piece = vec![0; PIECE];
+        loop {
+            match file.read(&mut piece)? {
+                0 => return Ok(self.name().0),
+                read => self.write_all(&piece[..read])?,
+            }
+        }
+    }
+
     /// Returns the digest and the number of the written bytes.
     fn name(self) -> (Digest, u64) {
         (<[u8; 32]>::from(self.hasher.finalize()).into(), self.bytes)
     }
 }
 
-impl io::Write for DigestWriter {
+impl io::Write for DigestWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.hasher.update(bytes);
+        if let Some(search) = &mut self.search {
+            search.add(bytes);
+        }
         self.bytes += u64::try_from(bytes.len()).expect("lengths fit 64 bits");
         Ok(bytes.len())
     }
@@ -115,10 +131,22 @@ impl io::Write for DigestWriter {
 pub struct Store {
     root: PathBuf,
     temporaries: AtomicU64,
-    /// For each directory, by the first byte of the names of its objects, true if its own name is on disk for certain.
-    /// It is locked while an object is stored there: no writer takes an object for stored that another one fails to
-    /// sync.
-    directories: Box<[Mutex<bool>; 256]>,
+    /// By the first byte of the names of their objects. Each is locked while an object is stored or deleted there: no
+    /// writer takes an object for stored that another one fails to sync, or that is being deleted.
+    directories: Box<[Mutex<Subdirectory>; 256]>,
+    /// False only if no directory has candidates.
+    has_candidates: AtomicBool,
+    /// Former candidates that something names, and whose own content may name others.
+    named: Mutex<Vec<Digest>>,
+}
+
+/// The objects with the same first byte in their names.
+#[derive(Debug, Default)]
+struct Subdirectory {
+    /// True if its own name is on disk for certain.
+    is_synced: bool,
+    /// Objects that are deleted unless something names them.
+    candidates: HashSet<Digest>,
 }
 
 impl Store {
@@ -131,7 +159,9 @@ impl Store {
         Self {
             root,
             temporaries: AtomicU64::new(0),
-            directories: Box::new([const { Mutex::new(false) }; 256]),
+            directories: Box::new(std::array::from_fn(|_| Mutex::default())),
+            has_candidates: AtomicBool::new(false),
+            named: Mutex::default(),
         }
     }
 
@@ -147,7 +177,7 @@ impl Store {
         write: impl Fn(&mut dyn io::Write) -> io::Result<()>,
     ) -> Result<(Digest, u64), Error> {
         let failed = |digest| move |source| Error::Store { digest, source };
-        let mut named = BufWriter::with_capacity(PIECE, DigestWriter::default());
+        let mut named = BufWriter::with_capacity(PIECE, self.searching_writer());
         let named = write(&mut named).and_then(|()| Ok(named.into_inner()?));
         let (digest, bytes) = named.map_err(failed(Digest::default()))?.name();
         self.write(digest, &write).map_err(failed(digest))?;
@@ -196,17 +226,21 @@ impl Store {
         self.root.join(&name[..2]).join(name)
     }
 
+    fn directory(&self, digest: &Digest) -> MutexGuard<'_, Subdirectory> {
+        lock(&self.directories[usize::from(digest.as_bytes()[0])])
+    }
+
     fn write(&self, digest: Digest, write: &Write<'_>) -> io::Result<()> {
         let path = self.path(&digest);
         let directory = path.parent().expect("an object is in a directory");
-        let known = &self.directories[usize::from(digest.as_bytes()[0])];
-        let mut is_synced = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.directory(&digest);
+        known.candidates.remove(&digest);
         match File::open(&path).and_then(|mut file| Ok((digest_of_file(&mut file)?, file))) {
             // It may have been written by a process that died before its sync.
             Ok((there, file)) if there == digest => file.sync_all()?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if !directory.is_dir() {
-                    *is_synced = false;
+                    known.is_synced = false;
                     fs::create_dir_all(directory)?;
                 }
                 let name = digest.to_string();
@@ -226,10 +260,10 @@ impl Store {
             }
         }
         sync(directory)?;
-        if !*is_synced {
+        if !known.is_synced {
             sync(&self.root)?;
             self.root.parent().map_or(Ok(()), sync)?;
-            *is_synced = true;
+            known.is_synced = true;
         }
         Ok(())
     }
@@ -246,6 +280,10 @@ impl Store {
         drop(out);
         Ok(draft)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes the names in `directory` survive a power cut.
@@ -287,7 +325,7 @@ mod tests {
         let store = Store::open(dir.path().join("objects"));
         for root in [dir.path().join("objects/ba"), dir.path().join("objects")] {
             let digest = store.put(b"abc").unwrap();
-            assert!(*store.directories[0xba].lock().unwrap());
+            assert!(store.directory(&digest).is_synced);
             fs::remove_dir_all(&root).unwrap();
             assert!(matches!(store.get(&digest), Err(Error::Read { .. })));
         }
