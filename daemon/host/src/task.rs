@@ -240,6 +240,17 @@ pub fn worker<T: Send + 'static>(
         .expect("the system can start a thread")
 }
 
+/// Nice value of threads that give all other work precedence.
+const LOW_PRIORITY: i32 = 10;
+
+/// Gives all other work precedence over the calling thread. A failure is logged.
+pub fn lower_priority() {
+    // On Linux this affects only the calling thread.
+    if let Err(error) = rustix::process::setpriority_process(None, LOW_PRIORITY) {
+        tracing::debug!(%error, "the priority of a thread cannot be lowered");
+    }
+}
+
 /// Resolves after `pause`; never if it is `None`.
 pub async fn sleep(pause: Option<Duration>) {
     match pause {

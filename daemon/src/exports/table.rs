@@ -19,8 +19,6 @@ use rye_journal::{RemovedRun, Touch, TouchKind};
 
 /// Time after which a thread without work ends.
 const IDLE: Duration = Duration::from_secs(5);
-/// Nice value of the threads: lower priority than all other work.
-const NICE: i32 = 10;
 /// Duration after which a turn is reported as hanging.
 const HANGS: Duration = Duration::from_secs(10);
 
@@ -195,7 +193,7 @@ impl Table {
 
 /// Body of a project's thread. Returns when there was no work for [`IDLE`], or the queue is closed.
 fn run(mut project: Project, table: &Table) {
-    lower_priority();
+    task::lower_priority();
     let queue = Arc::clone(&project.queue);
     let shared = Arc::clone(&project.shared);
     loop {
@@ -218,13 +216,5 @@ fn run(mut project: Project, table: &Table) {
                 return;
             }
         }
-    }
-}
-
-/// Gives runs precedence over exports.
-fn lower_priority() {
-    // On Linux this affects only the calling thread.
-    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-        tracing::debug!(%error, "the priority of a thread cannot be lowered");
     }
 }
