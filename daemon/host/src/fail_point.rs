@@ -50,6 +50,9 @@ pub enum FailPlace {
     ExportRemoval,
     /// The removal of runs is durable, and nothing else was done.
     Removed,
+    /// Objects that only removed runs named are about to be deleted, or all are deleted and the sweep is about to be
+    /// put on record.
+    Sweep,
     /// A tool is about to wait for other runs.
     Waiting,
 }
@@ -93,7 +96,7 @@ struct FailPoint {
 static ARMED: OnceLock<FailPoint> = OnceLock::new();
 
 impl FailPlace {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Adopting,
         Self::Composing,
         Self::ExportAside,
@@ -105,6 +108,7 @@ impl FailPlace {
         Self::ExportRef,
         Self::ExportRemoval,
         Self::Removed,
+        Self::Sweep,
         Self::Waiting,
     ];
 
@@ -121,6 +125,7 @@ impl FailPlace {
             Self::ExportRef => "export_ref",
             Self::ExportRemoval => "export_removal",
             Self::Removed => "removed",
+            Self::Sweep => "sweep",
             Self::Waiting => "waiting",
         }
     }

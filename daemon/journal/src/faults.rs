@@ -48,6 +48,11 @@ impl Faults {
 
     /// Called before the sealer reads the published position.
     pub const fn before_position(&self) {}
+
+    /// Called before the sweep deletes objects.
+    pub const fn before_deletion(&self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(any(test, feature = "testing"))]
@@ -64,6 +69,9 @@ pub mod hooks {
 
     /// Name for [`Hooks::hang`] that makes the sealer hang after it has first taken its queue.
     pub const SEALER: &str = "the sealer";
+
+    /// Name for [`Hooks::hang`] and [`Hooks::refuse_after`] that makes the sweep hang or fail before it deletes objects.
+    pub const SWEEPER: &str = "the sweeper";
 
     /// Commits that are held: those with an event of this name, of runs at this depth.
     pub type HeldCommits = Option<(&'static str, u32)>;
@@ -223,6 +231,12 @@ pub mod hooks {
         /// Called before the sealer reads the published position.
         pub fn before_position(&self) {
             self.before_files(SEALER);
+        }
+
+        /// Called before the sweep deletes objects.
+        pub fn before_deletion(&self) -> io::Result<()> {
+            self.before_files(SWEEPER);
+            self.before_write(SWEEPER)
         }
 
         /// Called before a file of a project is written.

@@ -48,6 +48,7 @@ mod jobs;
 
 mod publisher;
 mod sequencer;
+mod sweeper;
 
 mod reader;
 mod recovery;

@@ -29,6 +29,7 @@ use crate::log::{self, FrameLocation, FrameTable, size};
 use crate::options::Options;
 use crate::record::{Body, Record, Rendered};
 use crate::sequencer::Positions;
+use crate::sweeper::Sweep;
 use rye_host::blobs;
 
 /// The recovered state.
@@ -52,6 +53,8 @@ pub(crate) struct Opened {
     pub(crate) places: FrameTable,
     pub(crate) tail: Segment,
     pub(crate) tail_end: u64,
+    /// The sweep of objects that is due.
+    pub(crate) sweep: Option<Sweep>,
 }
 
 /// Directory of history below the state directory.
@@ -94,6 +97,15 @@ pub(crate) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
     if history.last() > last {
         return Err(Error::Missing { path: dir });
     }
+    let runs = replay.state.newest_first(None, None).cloned().collect();
+    let sweep = Sweep::if_due(
+        state,
+        &objects,
+        &history,
+        replay.base,
+        &replay.backlog,
+        runs,
+    );
     let pool = Pool::open(&dir, options.segment_bytes, faults).map_err(files("open", &dir))?;
     let (tail, tail_end) =
         copy_tail(&dir, &ids, &pool, tail, &mut replay.places).map_err(files("repair", &dir))?;
@@ -119,6 +131,7 @@ pub(crate) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
         tail,
         tail_end,
         objects,
+        sweep,
     })
 }
 

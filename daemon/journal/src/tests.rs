@@ -12,3 +12,4 @@ mod recovery;
 mod removal;
 mod store;
 mod stored;
+mod sweep;

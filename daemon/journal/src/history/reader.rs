@@ -14,6 +14,7 @@ use super::file::{Extent, HistoryFile};
 use super::payload::{ENTRIES, MAX_TEXT_BYTES, RECORDS, damaged};
 use super::section::Event;
 use super::table::Row;
+use super::usage::usages;
 
 /// A section of history. Its file stays open and readable while this value exists.
 #[derive(Debug, Clone)]
@@ -154,6 +155,22 @@ impl SectionReader {
             let (first, last) = (self.section.first(), self.section.last());
             let content = || format!("index entries of positions {first} to {last}");
             self.texts(*block, ENTRIES, content)
+        })
+    }
+
+    /// Returns the text of each block without the lines of the runs that `is_removed` selects. Blocks.
+    pub fn texts_without(
+        &self,
+        is_removed: impl Fn(&RunId) -> bool,
+    ) -> impl Iterator<Item = Result<Vec<u8>, Error>> {
+        let usages = usages(&self.directory, &is_removed).into_iter();
+        let used = (0..).zip(usages).filter(|(_, usage)| usage.living > 0);
+        used.map(move |(block, usage)| {
+            let (first, last) = (self.section.first(), self.section.last());
+            let content = || format!("a block of positions {first} to {last}");
+            self.read(block, content, |text| {
+                block::retain(text, usage.form, |run| !is_removed(run))
+            })
         })
     }
 

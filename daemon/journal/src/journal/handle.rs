@@ -23,6 +23,7 @@ use crate::record::Rendered;
 use crate::sequencer::{BudgetSlot, Committed, Sequencer, Ticket, WaitSlot};
 use crate::stream::run_stream::Rest;
 use crate::stream::{DeltaSender, Published};
+use crate::sweeper::Sweeper;
 use crate::watermark::Failure;
 
 /// The journal of one state directory. See the documentation of the crate.
@@ -34,6 +35,7 @@ pub struct Journal {
     pub(crate) published: Arc<Published>,
     pub(crate) sealer: Arc<CoalescingQueue<Inbox>>,
     pub(crate) compactor: Arc<Compactor>,
+    pub(crate) sweeper: Arc<Sweeper>,
     pub(crate) objects: Arc<blobs::Store>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -84,6 +86,7 @@ impl Journal {
         } else {
             self.spill(changes, texts).await?
         };
+        self.keep_named(&texts);
         self.sequencer.append(changes, texts, permit, asker)
     }
 
@@ -112,8 +115,16 @@ impl Journal {
         let permit = self.sequencer.backlog.place_now()?;
         let text = Rendered::of(&event);
         let change = Change::event(run, event);
-        self.sequencer
-            .append(vec![change], vec![text], permit, None)
+        let texts = vec![text];
+        self.keep_named(&texts);
+        self.sequencer.append(vec![change], texts, permit, None)
+    }
+
+    /// Keeps the objects that events name from being swept. A cached result may name an object of a removed run.
+    fn keep_named(&self, texts: &[Rendered]) {
+        for text in texts {
+            self.objects.keep_named(text.payload.as_bytes());
+        }
     }
 
     /// Returns the last event of a live run as committed, durable or not; `None` if the run is not in memory.

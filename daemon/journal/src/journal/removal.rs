@@ -7,9 +7,11 @@
 //! removal: the next start repeats the steps after it.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use crate::history::{Removal, RemovedRun};
 use rye_core::id::RunId;
+use rye_host::task;
 use serde_json::value::to_raw_value;
 use tokio::sync::oneshot;
 
@@ -48,6 +50,8 @@ impl Journal {
             if removal.runs.is_empty() {
                 continue;
             }
+            let sweeper = Arc::clone(&self.sweeper);
+            task::blocking("record a removal", move || sweeper.before_removal()).await;
             removed.extend(removal.runs.iter().cloned());
             let permit = self.sequencer.backlog.place().await?;
             last = Some(self.sequencer.append_removal(removal, permit)?);

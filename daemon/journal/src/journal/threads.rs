@@ -28,6 +28,7 @@ use crate::sealer::Sealer;
 use crate::sealer::sections::Material;
 use crate::sequencer::{Order, Sequencer, Ticket};
 use crate::stream::Published;
+use crate::sweeper::{Sweep, Sweeper};
 use crate::watermark::{Failure, lock};
 
 /// Result of opening a journal.
@@ -96,8 +97,9 @@ impl Journal {
             Ok(())
         });
         let (sequencer, log) = (Arc::clone(&self.sequencer), Arc::clone(&self.log));
+        let sweeper = Arc::clone(&self.sweeper);
         let workers = std::mem::take(&mut *lock(&self.threads));
-        let stop = move || stop(&sequencer, &log, workers);
+        let stop = move || stop(&sequencer, &log, &sweeper, workers);
         let stopped = task::blocking("close the journal", stop);
         if tokio::time::timeout(left(), stopped).await.is_err() {
             tracing::warn!("the threads of the journal have not ended; the next start continues");
@@ -110,7 +112,7 @@ impl Drop for Journal {
     fn drop(&mut self) {
         let workers = std::mem::take(&mut *lock(&self.threads));
         if !workers.is_empty() {
-            stop(&self.sequencer, &self.log, workers);
+            stop(&self.sequencer, &self.log, &self.sweeper, workers);
         }
     }
 }
@@ -153,10 +155,13 @@ fn start(options: Options, opened: recovery::Opened, faults: Faults) -> (Journal
     let clock = Arc::clone(&options.clock);
     let compactor = Compactor::new(Arc::clone(&history), clock, options.keys_kept);
     let published = Arc::new(Published::new(opened.base));
+    let objects = Arc::new(opened.objects);
+    let faults = log.faults.clone();
+    let sweeper = Sweeper::new(options.dir.clone(), Arc::clone(&objects), faults);
     let runs = Arc::new(RunStore {
         sequencer: Arc::clone(&sequencer),
         history,
-        objects: Arc::new(opened.objects),
+        objects: Arc::clone(&objects),
         index: Arc::new(watch::Sender::new(IndexState::Opening)),
         sealer: Arc::default(),
     });
@@ -172,7 +177,8 @@ fn start(options: Options, opened: recovery::Opened, faults: Faults) -> (Journal
         published,
         sealer: Arc::clone(&runs.sealer),
         compactor: Arc::new(compactor),
-        objects: Arc::clone(&runs.objects),
+        sweeper: Arc::new(sweeper),
+        objects,
         runs,
         memory: options.memory,
         clock: options.clock,
@@ -186,6 +192,7 @@ fn start(options: Options, opened: recovery::Opened, faults: Faults) -> (Journal
         records,
         backlog: opened.backlog,
         jobs,
+        sweep: opened.sweep,
     };
     let threads = start.threads(&journal, writer, &options.dir, options.seal);
     *lock(&journal.threads) = threads;
@@ -193,7 +200,8 @@ fn start(options: Options, opened: recovery::Opened, faults: Faults) -> (Journal
 }
 
 /// Makes every thread finish its queue, and joins it.
-fn stop(sequencer: &Sequencer, log: &Log, threads: Vec<JoinHandle<()>>) {
+fn stop(sequencer: &Sequencer, log: &Log, sweeper: &Sweeper, threads: Vec<JoinHandle<()>>) {
+    sweeper.close();
     sequencer.lock().close();
     log.queue.close();
     log.pool.stop();
@@ -213,11 +221,13 @@ struct Start {
     records: LiveRuns,
     backlog: Vec<Replayed>,
     jobs: Receiver<Job>,
+    /// The sweep of objects that is due.
+    sweep: Option<Sweep>,
 }
 
 impl Start {
     /// Starts the threads. Each ends after the previous one: writer and publisher when the sequencer closes their
-    /// queues, then the sealer, then the compactor.
+    /// queues, then the sealer, then the compactor. The sweeper ends when its sweep does.
     fn threads(
         self,
         journal: &Journal,
@@ -240,7 +250,12 @@ impl Start {
         let log = Arc::clone(&journal.log);
         let (touches, inbox) = (Arc::clone(&journal.published), Arc::clone(&journal.sealer));
         let compacting = Arc::clone(&journal.compactor);
-        vec![
+        let sweeper = Arc::clone(&journal.sweeper);
+        let sweep = self.sweep.map(|sweep| {
+            let work = move || sweeper.run(sweep);
+            start_thread("sweeper", journal, work, || {})
+        });
+        let mut threads = vec![
             start_thread(
                 "writer",
                 journal,
@@ -261,7 +276,9 @@ impl Start {
             ),
             start_thread("compactor", journal, move || compactor.run(), || {}),
             start_thread("preparer", journal, move || preparer.pool.maintain(), || {}),
-        ]
+        ];
+        threads.extend(sweep);
+        threads
     }
 }
 
