@@ -147,3 +147,39 @@ fn daemon_that_dies_right_after_a_removal_finishes_it() {
         });
     }
 }
+
+#[test]
+fn long_payloads_of_removed_runs_are_deleted_by_a_later_start_even_if_that_dies_meanwhile() {
+    let world = world();
+    // Returns true if an object has an output that repeats this letter.
+    let has = |letter: &str| {
+        let text = letter.repeat(1000);
+        let found = format!("grep -qr {text} \"$RYE_STATE_DIR/objects\"");
+        world.shell(&[], &found).status().unwrap().success()
+    };
+    let daemon = world.start("");
+    let long = |letter: &str| {
+        let command = format!("head -c 100000 /dev/zero | tr '\\\\0' {letter}");
+        let node =
+            format!(r#"{{action: {{item_id: rye/bash, params: {{command: "{command}"}}}}}}"#);
+        let item = format!("t/long-{letter}");
+        world.graph(&item, &format!("start: a\nnodes:\n  a: {node}"));
+        let run = run(&world, &item);
+        assert!(has(letter), "{letter}");
+        run
+    };
+    let (kept, gone) = (long("a"), long("b"));
+    let _removed = world.ryectl("rm").arg(&gone).ok();
+    let _stopped = world.ryectl("daemon stop").ok();
+    let _status = daemon.ended();
+    for death in ["at:sweep", "at:sweep:2"] {
+        world.live_until(death, "");
+    }
+    let _daemon = world.start("");
+    until("the objects of the removed run are gone", || {
+        let is_due = world.state().join("unswept").exists();
+        (!is_due).then_some(())
+    });
+    assert_eq!([has("a"), has("b")], [true, false]);
+    let _events = world.ryectl("events --json").arg(&kept).ok();
+}
