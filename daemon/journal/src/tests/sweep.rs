@@ -149,6 +149,23 @@ async fn log_that_names_objects_of_a_removed_run_is_replayed_after_the_sweep() {
     assert_eq!((is_due(&rig), stored(&rig)), (false, BTreeSet::new()));
 }
 
+#[tokio::test]
+async fn removal_that_only_the_log_has_counts() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let gone = ended_run(&rig, &journal, "gone", "one").await;
+    journal.close().await.unwrap();
+    drop(journal);
+    let journal = rig.open().await;
+    let before = image(&rig.state().join("history"));
+    remove(&journal, &gone).await;
+    drop(journal);
+    restore(&rig.state().join("history"), &before);
+    let journal = rig.open().await;
+    swept(&journal).await;
+    assert_eq!((is_due(&rig), stored(&rig)), (false, BTreeSet::new()));
+}
+
 /// Damages something that is needed to know the name of an object.
 type Damage = fn(&Rig, &Digest);
 
