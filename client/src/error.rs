@@ -157,7 +157,7 @@ impl Error {
                 source,
                 ..
             } if source.kind() == io::ErrorKind::NotFound => {
-                "install `ryed` beside `ryectl`, or start it by hand"
+                "install `ryed` next to `ryectl`, or start it by hand"
             }
             Self::Refused {
                 kind: ErrorKind::DataLoss,

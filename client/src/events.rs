@@ -260,8 +260,9 @@ fn resumes(error: &Error) -> bool {
 fn broke_off() -> Error {
     Error::Refused {
         kind: ErrorKind::Precondition,
-        message: "the stream broke off while it told what the runs of the tree had done before; ask again"
-            .to_owned(),
+        message:
+            "the stream ended before it had sent what the runs of the tree had done; try again"
+                .to_owned(),
         reason: None,
     }
 }

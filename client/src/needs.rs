@@ -145,9 +145,9 @@ pub fn unanswered(run: &Run) -> Option<Need> {
 /// Returns the command that continues an ended graph: where it failed, or with the failures on its way.
 pub fn way_to_continue(run: &Run) -> Option<Way> {
     let does = if run.status() == RunStatus::Error {
-        "continues where it failed, once that is mended"
+        "continues where it failed, once that is fixed"
     } else if run.status() == RunStatus::CompletedWithErrors {
-        "repeats only what failed, once that is mended"
+        "repeats only what failed, once that is fixed"
     } else {
         return None;
     };
@@ -159,7 +159,7 @@ pub fn way_to_continue(run: &Run) -> Option<Way> {
 fn waiting_for_resource(run: &str, code: &str) -> Need {
     let (text, ways) = match code {
         "project_gone" => (
-            "the directory of its project is gone, or another one lies in its place: it resumes by itself when that is put back, and \
+            "the directory of its project is gone, or another one is in its place: it resumes by itself when that is put back, and \
              continues in what is there now if it is cancelled and then resumed",
             vec![ends(run)],
         ),

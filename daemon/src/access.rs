@@ -80,7 +80,7 @@ pub struct RunExtras {
 
 /// A run in a list.
 #[derive(Debug, Clone)]
-pub struct Listed {
+pub struct ListedRun {
     pub run: Summary,
     pub extras: RunExtras,
     /// The record of a suspended run, which has the reason.
@@ -157,7 +157,7 @@ impl Access {
         filter: Filter,
         page_token: Option<&str>,
         limit: usize,
-    ) -> Result<(Vec<Listed>, Option<String>), Error> {
+    ) -> Result<(Vec<ListedRun>, Option<String>), Error> {
         let filter = filter.visible_to(Caller::User(caller));
         let listed = self.journal().list_with_costs(&filter, page_token, limit);
         let (page, costs) = listed.await?;
@@ -165,7 +165,7 @@ impl Access {
         for (run, cost) in page.runs.into_iter().zip(costs) {
             let is_suspended = run.status == Status::Suspended;
             let suspended = is_suspended.then(|| self.journal().snapshot(&run.id));
-            runs.push(Listed {
+            runs.push(ListedRun {
                 extras: RunExtras {
                     continued_by: self.supervisor.continued_by(&run).await?,
                     cost,

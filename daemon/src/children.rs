@@ -295,7 +295,7 @@ async fn child_run(
             }
         };
         if let Err(error) = runs.cancel(child.clone(), cause).await {
-            tracing::debug!(%error, "a child run had ended before it was asked to");
+            tracing::debug!(%error, "a child run had ended before the request");
         }
     };
     let run = match settled {

@@ -26,7 +26,7 @@ mod slots;
 mod thread_state;
 
 mod common;
-mod page;
+mod graph_page;
 
 mod objects;
 mod queue;
@@ -271,7 +271,7 @@ impl Router {
         };
         fail_point::reach(FailPlace::ExportCheckpoints);
         if let Err(error) = self.checkpoints.write(mark) {
-            tracing::warn!(%error, "the marks of exports cannot be written: the next start compares more files");
+            tracing::warn!(%error, "the checkpoints of exports cannot be written: the next start compares more files");
         }
     }
 }

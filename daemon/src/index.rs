@@ -183,7 +183,7 @@ impl Search {
                 documents.refresh(library, caller.now);
                 Ok(query.answer(documents, library, caller))
             }
-            (None, None) => Err(Error::Invalid("nothing is asked for".to_owned())),
+            (None, None) => Err(Error::Invalid("nothing is requested".to_owned())),
         }
     }
 

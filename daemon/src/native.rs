@@ -160,3 +160,49 @@ pub async fn call(tool: Tool, params: Object, session: &Session<'_>) -> Result<V
         Tool::Files(tool) => files::call(tool, params, session).await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Items that are planned as child runs or calls of MCP servers.
+    const PLANNED_ELSEWHERE: [&str; 3] = [
+        "rye/agent/threads/thread_directive",
+        "rye/agent/threads/thread_tool",
+        "rye/core/mcp/tools",
+    ];
+
+    #[test]
+    fn shipped_native_tools_are_known_and_documented() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let tools = root.join(".ai/tools");
+        let pages = ["tools", "directives"]
+            .map(|page| fs::read_to_string(root.join(format!("docs/{page}.md"))).unwrap());
+        let mut known = 0;
+        for entry in ignore::WalkBuilder::new(&tools)
+            .standard_filters(false)
+            .build()
+        {
+            let path = entry.unwrap().into_path();
+            if path.extension().is_none_or(|end| end != "yaml") {
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            let has = |line: &str| text.lines().any(|found| found == line);
+            if has("tool_type: native") && has("executor_id: null") {
+                let id = path.strip_prefix(&tools).unwrap().with_extension("");
+                let id = ItemId::new(id.to_str().unwrap()).unwrap();
+                let is_elsewhere = PLANNED_ELSEWHERE.contains(&id.as_str());
+                assert!(is_elsewhere || find(&id).is_some(), "{id}");
+                let pages = pages.concat();
+                let is_listed = |name: &str| pages.contains(&format!("`{name}`"));
+                assert!(is_listed(id.as_str()) || is_listed(id.name()), "{id}");
+                known += 1;
+            }
+        }
+        assert!(known > 10, "{known}");
+    }
+}

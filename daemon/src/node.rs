@@ -77,7 +77,7 @@ pub enum Error {
     Copy { path: PathBuf },
     /// The record is missing that names the directory and the key of the stored data.
     #[error(
-        "`{path}` is missing, which says what the records beside it belong to; put it back, or start once with `--adopt-copy`"
+        "`{path}` is missing, which says what the records next to it belong to; put it back, or start once with `--adopt-copy`"
     )]
     Unnamed { path: PathBuf },
     #[error("another ryed answers on `{path}`; choose another `--socket`")]

@@ -240,7 +240,7 @@ fn replaced(path: &Path, other: Option<&Path>) -> Error {
     Error::Replaced {
         path: path.to_owned(),
         problem: other.map_or_else(
-            || "another directory lies there".to_owned(),
+            || "another directory is there".to_owned(),
             |other| format!("its path leads to `{}`", other.display()),
         ),
     }

@@ -172,7 +172,7 @@ impl ThreadRun {
             Ok(_name) => came_to,
             Err(error) => {
                 let text = format!(
-                    "the result was too long to be told, and could not be kept: {}",
+                    "the result was too long to be sent, and could not be stored: {}",
                     with_sources(&error)
                 );
                 Box::new(CallOutcome {

@@ -35,12 +35,12 @@ mod limits;
 mod load;
 mod mcp;
 mod model_server;
+mod multi_file_tools;
 mod native;
 mod nested;
 mod policy;
 mod printed;
 mod tool;
-mod tool_files;
 mod trust;
 
 mod adopted;

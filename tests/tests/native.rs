@@ -522,7 +522,7 @@ nodes:
         .ryectl("run t/files -i to=../out.txt")
         .run()
         .code(1)
-        .stderr_contains(&["`../out.txt` lies outside the project"]);
+        .stderr_contains(&["`../out.txt` is outside the project"]);
     let narrow = "--cap rye.execute.tool.rye.file-system.read";
     let _denied = world
         .ryectl(&format!("run t/files -i to=x {narrow}"))

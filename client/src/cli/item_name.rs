@@ -74,7 +74,7 @@ impl ItemName {
                 item.kind
             )),
             Some(only) if item.kind != only => Err(format!(
-                "`{item}` is a {}, and a {only} is asked for",
+                "`{item}` is a {}, but a {only} is needed",
                 item.kind
             )),
             Some(_) | None => Ok(()),

@@ -39,7 +39,7 @@ fn tried(node: &str, attempt: u32) -> String {
 fn of_run(event: &RunEvent) -> String {
     match event {
         RunEvent::RunCreated(spec) => {
-            format!("{} is accepted, asked for by {}", spec.item, spec.principal)
+            format!("{} is accepted, requested by {}", spec.item, spec.principal)
         }
         RunEvent::RunStarted(started) => {
             format!("the daemon owns the run (its life {})", started.epoch.0)
@@ -68,7 +68,7 @@ fn of_run(event: &RunEvent) -> String {
             )
         }
         RunEvent::ApprovalRequested(asked) => format!("asks: {}", asked.message),
-        RunEvent::ApprovalExpired(_) => "nobody answered in time".to_owned(),
+        RunEvent::ApprovalExpired(_) => "no one answered in time".to_owned(),
         RunEvent::ApprovalAnswered(answer) => answered(answer),
         RunEvent::BudgetHeld(held) => {
             format!("{} USD are held for a call of {}", held.amount, held.model)
@@ -178,7 +178,7 @@ fn of_graph(event: &GraphEvent) -> String {
             )
         }
         GraphEvent::RetryScheduled(retry) => format!(
-            "step {} {} is tried again (try {}) at {}, asked for by {}",
+            "step {} {} is tried again (try {}) at {}, requested by {}",
             retry.step, retry.node, retry.attempt, retry.due, retry.by
         ),
         GraphEvent::StepCompleted(done) => {

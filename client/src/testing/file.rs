@@ -301,7 +301,7 @@ fn files(file: &Section<'_>) -> Result<Vec<(PathBuf, String)>, Noted> {
         {
             "is no path in the project: write one without `..` that does not begin with `/`"
         } else if path.starts_with(".ai/state") {
-            "lies where only the daemon writes: put it elsewhere"
+            "is where only the daemon writes: put it elsewhere"
         } else if path == Path::new(".env") && file.given("env").is_some() {
             "is what `env` writes: put its variables there"
         } else if let Some(text) = text.as_str() {
@@ -372,7 +372,7 @@ fn expect(expect: &Section<'_>) -> Result<Expect, Noted> {
     // Here null is a value, not an absent key.
     let result = match (expect.find("result"), expect.find("result_is")) {
         (Some(_), Some(_)) => {
-            let problem = "says more than `result` beside it: leave one out";
+            let problem = "has more keys beside `result`: leave one out";
             return Err(expect.wrong(&["result_is"], problem));
         }
         (_, Some(whole)) => Some(Expected::Whole(whole.clone())),

@@ -70,7 +70,7 @@ impl Sources {
             None => format!("below `{}`", self.root.display()),
         };
         Err(LocalError::not_found(format!(
-            "there are no tests {place}: a tool is tested by the cases in a file `NAME{SUFFIX}` beside it"
+            "there are no tests {place}: a tool is tested by the cases in a file `NAME{SUFFIX}` next to it"
         )))
     }
 }
@@ -97,7 +97,7 @@ fn root(named: Option<&Path>, project: &Path, here: &Path) -> Result<PathBuf, Lo
     let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let Ok(below) = real(&path).strip_prefix(real(&tools)).map(Path::to_owned) else {
         return Err(LocalError::usage(format!(
-            "`{}` lies elsewhere than below `{}`, where the tools of the project are",
+            "`{}` is not below `{}`, where the tools of the project are",
             path.display(),
             tools.display()
         )));

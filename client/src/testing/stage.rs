@@ -256,7 +256,7 @@ impl Directory {
         let mut folders = folders.take_while(|folder| *folder != self.root);
         if let Some(link) = folders.find(|folder| folder.is_symlink()) {
             return Err(format!(
-                "lies behind a link, which leads to what is not copied (`{}`): choose another path",
+                "is reached by a link that leads to what is not copied (`{}`): choose another path",
                 link.display()
             ));
         }

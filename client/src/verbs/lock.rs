@@ -78,7 +78,7 @@ pub(super) async fn create(tools: &[ItemName], session: &mut Session) -> Result<
                     let (tool, version, path) = (&done.tool, &done.version, done.path.display());
                     output.line(&format!("locked {tool} {version} ({path})"))?;
                     for file in &done.unsigned {
-                        output.note(&format!("  covers {file}, which nobody signed"));
+                        output.note(&format!("  covers {file}, which is not signed"));
                     }
                 }
                 written.push(done);

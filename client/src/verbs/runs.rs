@@ -322,12 +322,14 @@ pub(super) async fn say(say: &cli::Say, session: &mut Session) -> Result<Exit, F
         (Some(why), Format::Text) => {
             let why = render::suspension(why);
             output.line(&format!(
-                "{run} is told when it is resumed; it is suspended: {why}"
+                "{run} gets the message when it is resumed; it is suspended: {why}"
             ))?;
             attach::note_next_commands(&client, &record, output).await?;
         }
         (None, Format::Text) => {
-            output.line(&format!("{run} is told before its model is called again"))?;
+            output.line(&format!(
+                "{run} gets the message before its model is called again"
+            ))?;
         }
     }
     Ok(Exit::Done)

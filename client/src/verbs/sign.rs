@@ -119,7 +119,7 @@ fn note_changes(done: &Signed, changes: Option<&Changes>, output: &mut Output) {
     }
     let Some(before) = &done.previous_signature else {
         let lines = done.text.lines().count();
-        output.note(&format!("  new: {lines} lines that nobody had signed"));
+        output.note(&format!("  new: {lines} lines that were not signed"));
         return;
     };
     let since = format!("since {} signed it at {}", before.signer, before.signed_at);

@@ -717,7 +717,7 @@ async fn a_missing_daemon_program_is_named() {
     let ended = end(command(&program, home.path(), &["ps"])).await;
     assert_eq!(ended.code, Some(69));
     assert!(
-        ended.stderr.contains("install `ryed` beside `ryectl`"),
+        ended.stderr.contains("install `ryed` next to `ryectl`"),
         "{}",
         ended.stderr
     );

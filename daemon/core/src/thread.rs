@@ -191,8 +191,7 @@ impl ThreadMachine {
             let told = CognitionIn {
                 turn: before.turn,
                 source: Source::Continuation,
-                text: "Your work was ended here, and somebody has asked you to continue it."
-                    .to_owned(),
+                text: "Your work was ended here. You are asked to continue it.".to_owned(),
             };
             self.record(now, &mut events, told);
         }

@@ -24,9 +24,7 @@ pub enum Error {
         "`{at}`: each entry of this list needs an `id`, by which it replaces another or is added"
     )]
     NoId { at: String },
-    #[error(
-        "`{at}`: the id {id} stands above already; each entry of this list needs one of its own"
-    )]
+    #[error("`{at}`: the id {id} occurs above; each entry of this list needs one of its own")]
     SameId {
         /// Pointer to the second entry with this id.
         at: String,

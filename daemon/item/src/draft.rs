@@ -26,7 +26,7 @@ pub enum Error {
     #[error("`{path}` is there already, and is left as it is; choose another name, or edit it")]
     Exists { path: PathBuf },
     /// The id has no folder; the folder is the item's category.
-    #[error("`{id}` names no folder: an item lies in one, like `team/{id}`")]
+    #[error("`{id}` names no folder: an item is in one, like `team/{id}`")]
     NoFolder { id: ItemId },
     #[error("failed to write `{path}`")]
     Write {

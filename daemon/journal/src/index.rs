@@ -210,8 +210,8 @@ pub enum IndexError {
     Building,
     /// Memory has no more room for an index.
     #[error(
-        "the index cannot be used on disk, and there are too many ended runs to find them without it; what keeps it from working \
-         stands in the log of the daemon"
+        "the index cannot be used on disk, and there are too many ended runs to find them without it; the reason \
+         is in the log of the daemon"
     )]
     TooLarge,
     #[error("the index is closed")]

@@ -404,7 +404,7 @@ impl<'a> Replay<'a> {
         for (record, (change, fact)) in records.iter().zip(changes) {
             if fact.seq != record.seq {
                 return Err(format!(
-                    "event {} of run {} stands in the place of event {}",
+                    "event {} of run {} is in the place of event {}",
                     record.seq, record.run, fact.seq
                 )
                 .into());

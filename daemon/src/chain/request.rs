@@ -250,7 +250,7 @@ impl Maker<'_> {
             .map_or((behind, None), |(path, query)| (path, Some(query)));
         if behind.contains('#') || query.is_some_and(|query| query.contains('{')) {
             return Err(wrong(
-                "may not hold a `#`, nor a slot behind its `?`: use `config.query`",
+                "may not hold a `#`, nor a slot after its `?`: use `config.query`",
             ));
         }
         let path = self.path(path)?;
@@ -344,7 +344,7 @@ impl Maker<'_> {
         let value = expanded.text.into_string().ok();
         let value = value
             .filter(|value| is_header_value(value))
-            .ok_or_else(|| wrong("comes to what no header can hold"))?;
+            .ok_or_else(|| wrong("becomes a value that no header can hold"))?;
         let values = expanded.values.into_iter();
         secrets.extend(values.filter_map(|value| value.into_string().ok()));
         Ok(value)

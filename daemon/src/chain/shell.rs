@@ -117,6 +117,6 @@ fn path_in_project(project: &Path, wanted: &str) -> Result<PathBuf, String> {
     if real.starts_with(&root) {
         Ok(real)
     } else {
-        Err(format!("`{wanted}` lies outside the project"))
+        Err(format!("`{wanted}` is outside the project"))
     }
 }

@@ -122,9 +122,7 @@ impl<'c> Settings<'c> {
         let (Some(fixed), key) = (fixed, key) else {
             return match key {
                 None => Ok(params),
-                Some(_) => {
-                    Err(self.malformed("params_key", "needs `config.fixed_params` beside it"))
-                }
+                Some(_) => Err(self.malformed("params_key", "also needs `config.fixed_params`")),
             };
         };
         let mut whole = fixed.clone();

@@ -179,7 +179,7 @@ fn text_of(text: &Value) -> &str {
 fn warn_of_unpinned(plan: &Plan, tool: &str, cx: &AttemptCtx) {
     let server = &plan.server.id;
     cx.warn(format!(
-        "nothing pins the tool `{tool}` of the server `{server}`: what it takes, and what a model is told of it, may change; \
+        "nothing pins the tool `{tool}` of the server `{server}`: its inputs and its description for models may change; \
          `ryectl mcp import {server}` writes its `schema_hash`"
     ));
 }

@@ -244,7 +244,7 @@ fn unpacked<'b>(body: &'b [u8], encoding: Option<&str>) -> Result<Cow<'b, [u8]>,
             }
         }
         Some(encoding) => Err(failed(format!(
-            "the answer is packed with {encoding}, which was not asked for"
+            "the answer is packed with {encoding}, which was not requested"
         ))),
     }
 }

@@ -83,7 +83,7 @@ impl Checkpoints {
         };
         let stored = stored.unwrap_or_else(|error: io::Error| {
             tracing::warn!(path = %path.display(), %error,
-                "the marks of exports cannot be read: all runs are compared with their files");
+                "the checkpoints of exports cannot be read: all runs are compared with their files");
             Stored::default()
         });
         let is_same_boot = stored.boot == safe_path::boot_id();

@@ -5,9 +5,9 @@ use rye_core::digest::Written;
 use rye_core::id::{RunId, Seq};
 use rye_core::model::{Event, Run, RunKind, Spec};
 
+pub(super) use super::graph_page::Outlines;
+use super::graph_page::Page;
 use super::objects::Objects;
-pub(super) use super::page::Outlines;
-use super::page::Page;
 use super::receipts::Receipts;
 use super::thread_page::ThreadPage;
 

@@ -17,7 +17,7 @@ use rye_core::money::Usd;
 use rye_core::printable;
 use serde_json::{Value, json};
 
-use super::page::{duration, entry_of_run, plain};
+use super::graph_page::{duration, entry_of_run, plain};
 
 /// Maximum size in bytes of the sections after the prompt.
 const KEPT: usize = 512 << 10;
@@ -181,7 +181,7 @@ impl ThreadPage {
                 ));
             }
             ThreadEvent::ContextReseeded(reseeded) => self.push(format!(
-                "- {at} the conversation is told anew without reasoning, for turn {}\n",
+                "- {at} the conversation is sent again without reasoning, for turn {}\n",
                 reseeded.turn
             )),
             ThreadEvent::DirectiveReturn(returned) => {

@@ -19,7 +19,7 @@ pub(super) fn copy(
 ) -> Result<PathBuf, Error> {
     if space == Space::System || space == item.space {
         return Err(Error::Invalid(format!(
-            "`destination` is project or user, and not where the item lies: the {} space",
+            "`destination` is project or user, and not where the item is: the {} space",
             item.space
         )));
     }

@@ -48,7 +48,7 @@ impl<'a> SearchRequest<'a> {
             Some(scope) => Scope::read(scope)?,
         };
         if let Some(kind) = kind.filter(|kind| !within.kinds.contains(kind)) {
-            let text = format!("`scope` holds no {kind}, which `item_type` asks for");
+            let text = format!("`scope` holds no {kind}, which `item_type` requests");
             return Err(Error::Invalid(text));
         }
         let source = match asked.source.as_deref() {

@@ -95,7 +95,7 @@ fn object_of(result: Value) -> Object {
 fn refuse_other_types(result: &Object) -> Result<(), Unusable> {
     let kind = result.get("resultType").unwrap_or(&Value::Null);
     if kind == "input_required" {
-        let refused = "it asks for input, which nobody gives";
+        let refused = "it requests input, which is not available";
         return Err(Unusable::Refused(refused.to_owned()));
     }
     if kind.is_null() || kind == "complete" {

@@ -395,7 +395,7 @@ impl Keeper {
         let fault = tokio::select! {
             () = self.inbox.broken() => return,
             _ended = self.journal.ended(&self.key.root) => "its run has ended",
-            () = idle(self.calls.clone()) => "nobody called it for long",
+            () = idle(self.calls.clone()) => "it was not called for long",
         };
         self.inbox.break_off(fault);
     }

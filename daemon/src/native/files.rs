@@ -55,7 +55,7 @@ enum Error {
     #[error(transparent)]
     Project(#[from] projects::Error),
     #[error(
-        "`{path}` lies outside the project; name it relative to the project, and let no link on the way lead out"
+        "`{path}` is outside the project; name it relative to the project, and let no link on the way lead out"
     )]
     Outside {
         /// Path as given.
@@ -133,7 +133,7 @@ pub(super) async fn call(
     params: Object,
     session: &Session<'_>,
 ) -> Result<Value, Failure> {
-    let work = order(tool, params)?;
+    let work = parse_call(tool, params)?;
     let waiting = Waiting::default();
     let watch = Watch(Arc::clone(&waiting.0));
     let random = session.clock.random();
@@ -153,7 +153,7 @@ pub(super) async fn call(
 }
 
 /// Parses the parameters of `tool`.
-fn order(tool: FileTool, params: Object) -> Result<Work, Failure> {
+fn parse_call(tool: FileTool, params: Object) -> Result<Work, Failure> {
     Ok(match tool {
         FileTool::Read => {
             let asked: read::ReadParams = params_of(params)?;
@@ -168,7 +168,7 @@ fn order(tool: FileTool, params: Object) -> Result<Work, Failure> {
             Box::new(move |place, _| edit::edit(place, &asked))
         }
         FileTool::Ls => {
-            let asked: search::Listed = params_of(params)?;
+            let asked: search::LsParams = params_of(params)?;
             Box::new(move |place, _| search::ls(place, &asked))
         }
         FileTool::Glob => {

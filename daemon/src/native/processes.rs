@@ -24,7 +24,7 @@ struct Named {
 }
 
 #[derive(Debug, Deserialize)]
-struct Listed {
+struct ListParams {
     status: Option<String>,
 }
 
@@ -45,7 +45,7 @@ pub(super) async fn status(params: Object, session: &Session<'_>) -> Result<Valu
 
 /// Lists runs that have not ended, or those with the given status, newest first.
 pub(super) async fn list(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
-    let Listed { status } = read(params)?;
+    let ListParams { status } = read(params)?;
     let statuses = match status.as_deref() {
         None => ACTIVE.to_vec(),
         Some("all") => Vec::new(),

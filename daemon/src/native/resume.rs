@@ -182,7 +182,7 @@ fn capped<T: Copy + Ord + std::fmt::Display>(
 async fn bumped(run: &Arc<Run>, session: &Session<'_>) -> Result<Limits, Failure> {
     let none = || {
         invalid(format!(
-            "`{}` stands at no limit that can be raised; name `new_limits`, or leave `action` out",
+            "`{}` is at no limit that can be raised; name `new_limits`, or leave `action` out",
             run.id
         ))
     };

@@ -34,7 +34,7 @@ pub enum Error {
     Key(#[source] keys::Error),
     /// The key is not the one that signed the stored data.
     #[error(
-        "the node key `{path}` {problem}, and what is kept beside it is signed with {expected}; put that key back"
+        "the node key `{path}` {problem}, and what is next to it is signed with {expected}; put that key back"
     )]
     Lost {
         path: PathBuf,

@@ -16,7 +16,7 @@ use rye_proto::v1;
 use serde_json::Value;
 
 use super::models;
-use crate::access::{Listed, RunExtras};
+use crate::access::{ListedRun, RunExtras};
 use crate::async_log::Piece;
 use crate::cache::Entry;
 use crate::chain::{self, LockState};
@@ -36,7 +36,7 @@ pub(super) fn timestamp(at: Timestamp) -> prost_types::Timestamp {
 }
 
 /// A run without its state and its output, which may be long.
-pub(super) fn brief(run: &Run, beside: &RunExtras) -> v1::Run {
+pub(super) fn record(run: &Run, beside: &RunExtras) -> v1::Run {
     let suspend = run
         .suspension()
         .map(|why| suspension(why, run, &beside.in_doubt));
@@ -80,12 +80,12 @@ pub(super) fn brief(run: &Run, beside: &RunExtras) -> v1::Run {
             .collect(),
         nodes: run.spec.graph().map_or(0, |graph| graph.nodes),
         truncated: run.is_truncated(),
-        ..summary(&Summary::of(run), beside)
+        ..list_row(&Summary::of(run), beside)
     }
 }
 
 /// A run as a row of a list.
-pub(super) fn summary(run: &Summary, beside: &RunExtras) -> v1::Run {
+pub(super) fn list_row(run: &Summary, beside: &RunExtras) -> v1::Run {
     v1::Run {
         run_id: run.id.to_string(),
         item: Some((&run.item).into()),
@@ -120,10 +120,10 @@ fn cancel(cause: &str, run: &Summary) -> v1::Cancel {
 }
 
 /// A suspended run has its record in full, any other run its summary.
-pub(super) fn listed(listed: &Listed) -> v1::Run {
+pub(super) fn listed(listed: &ListedRun) -> v1::Run {
     match &listed.suspended {
-        Some(run) => brief(run, &listed.extras),
-        None => summary(&listed.run, &listed.extras),
+        Some(run) => record(run, &listed.extras),
+        None => list_row(&listed.run, &listed.extras),
     }
 }
 

@@ -109,7 +109,7 @@ impl RunsService {
 }
 
 async fn encoded(run: &Visible, texts: &mut Texts) -> Result<v1::Run, Status> {
-    let brief = encode::brief(run, &run.extras().await?);
+    let brief = encode::record(run, &run.extras().await?);
     Ok(texts.add(brief, run).await)
 }
 
@@ -433,7 +433,7 @@ impl Runs for RunsService {
 
     async fn get(&self, request: Request<v1::GetRequest>) -> RpcResult<v1::GetResponse> {
         let run = visible(&self.access, request, |request| request.run_id).await?;
-        let brief = encode::brief(&run, &run.extras_with_unknown().await?);
+        let brief = encode::record(&run, &run.extras_with_unknown().await?);
         let run = Some(Texts::default().add(brief, &run).await);
         Ok(Response::new(v1::GetResponse { run }))
     }
@@ -478,7 +478,7 @@ impl Runs for RunsService {
         let below = below.below(reach).await?;
         let brief = async |run: Visible| {
             let beside = run.extras().await?;
-            Ok::<_, Status>(encode::brief(&run, &beside))
+            Ok::<_, Status>(encode::record(&run, &beside))
         };
         let runs = futures_util::stream::iter(below)
             .map(brief)

@@ -64,7 +64,7 @@ pub(super) fn check(run: &Run, text: &str) -> Result<(), Error> {
         return Err(Error::Unfit {
             run: run.id.clone(),
             problem: format!(
-                "it is a {kind} run; only a thread has a model that can be told something"
+                "it is a {kind} run; only a thread has a model that can get a message"
             ),
         });
     };
@@ -90,7 +90,7 @@ pub(super) fn full(run: &Run) -> Error {
     Error::Unfit {
         run: run.id.clone(),
         problem: format!(
-            "{MOST_QUEUED} messages wait for it; say it when its model has been told those"
+            "{MOST_QUEUED} messages wait for it; send it when its model has got those"
         ),
     }
 }

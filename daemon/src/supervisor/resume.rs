@@ -547,7 +547,7 @@ fn verdicts(run: &Run, request: &Resume) -> Result<Vec<Event>, Error> {
     if let Some((name, _)) = open.first() {
         let words = [Verdict::Retry, Verdict::Done, Verdict::Fail].map(Verdict::as_str);
         return Err(unfit(format!(
-            "nobody knows whether `{name}` took effect; say so: --uncertain {}",
+            "it is unknown whether `{name}` took effect; decide it: --uncertain {}",
             shell_word(&format!("{name}={}", words.join("|")))
         )));
     }

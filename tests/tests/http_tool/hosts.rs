@@ -62,7 +62,7 @@ fn a_host_that_misbehaves_is_an_error_and_takes_no_more_than_its_bounds() {
         ("endless", endless, "head is too large"),
         ("cut", cut, "cut"),
         ("gzip", gzip, "packed with gzip, and is not"),
-        ("zstd", zstd, "packed with zstd, which was not asked for"),
+        ("zstd", zstd, "packed with zstd, which was not requested"),
         ("junk", "this is no HTTP\r\n\r\n".to_owned(), ""),
     ] {
         let peer = Peer::new(vec![said]);

@@ -105,7 +105,7 @@ fn check_position(entry: &Entry, after: Option<u32>, behind: usize) -> Result<()
         ));
     }
     if behind >= MOST_ENTRIES {
-        return Err(EntryFault::Misplaced("there are too many behind it"));
+        return Err(EntryFault::Misplaced("too many follow it"));
     }
     Ok(())
 }
@@ -190,7 +190,7 @@ impl Conversation {
                 Block::Result { .. } => !is_assistant,
             };
             if !message.blocks().iter().all(fits) {
-                return Err(EntryFault::Misplaced("a block stands on the wrong side"));
+                return Err(EntryFault::Misplaced("a block is on the wrong side"));
             }
             let open = self.unanswered();
             if is_assistant && !open.is_empty() {

@@ -218,10 +218,10 @@ impl<'d> Reader<'d> {
         let asked = action.child("params");
         let asked = asked.and_then(|params| params.child("action"));
         let meant = match asked.as_ref().and_then(|asked| asked.value.as_str()) {
-            Some("suspend" | "escalate") => "a node that asks a person is `type: approval`",
+            Some("suspend" | "escalate") => "a node that asks a person has `type: approval`",
             Some("fail" | "abort") => "a node that fails the run is `type: fail`",
             Some("retry") => "a node that is tried again has `retry`",
-            Some("continue" | "skip") => "a node that goes on past a failure has `on_error`",
+            Some("continue" | "skip") => "a node that continues after a failure has `on_error`",
             Some(_) | None => "there are the node types `approval` and `fail`",
         };
         let message = format!("`{CONTROL}` answers hooks and does nothing at a node: {meant}");

@@ -886,7 +886,7 @@ fn empty_and_wrapped_conditions_are_reported() {
         "a: {next: [{to: b, when: {path: \"${state.n}\", value: 1}}]}\nb: {type: return}",
     );
     let found = findings(&text);
-    let told = "a path stands without `${}`: write `state.n`";
+    let told = "a path is without `${}`: write `state.n`";
     assert!(found.iter().any(|f| f.message == told), "{found:#?}");
 }
 

@@ -297,7 +297,7 @@ impl Reader<'_, '_> {
             return None;
         }
         if seen.contains_key(name) {
-            let message = format!("the name `{name}` stands twice");
+            let message = format!("the name `{name}` occurs twice");
             self.error("duplicate_name", at, message);
             return None;
         }

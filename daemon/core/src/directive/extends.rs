@@ -37,7 +37,7 @@ pub enum LineageError {
     TooLong(ItemRef),
     /// Its parent is in a space that the owner of a lower one may change.
     #[error(
-        "`{child}` cannot extend `{parent}`, which lies in a higher space; copy it next to `{child}`"
+        "`{child}` cannot extend `{parent}`, which is in a higher space; copy it next to `{child}`"
     )]
     Space { child: ItemRef, parent: ItemRef },
 }

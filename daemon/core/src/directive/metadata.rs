@@ -358,7 +358,7 @@ impl Reader<'_, '_> {
     fn cost(&mut self, metadata: Element<'_>) {
         if let Some(cost) = child(metadata, "cost") {
             self.check(cost, &shape::COST);
-            let message = "<cost> does nothing; what a thread may use stands in <limits>";
+            let message = "<cost> does nothing; what a thread may use is in <limits>";
             self.warn("no_effect", cost.range().start, message);
         }
     }

@@ -115,7 +115,7 @@ impl<'s, 't> Reader<'s, 't> {
             let free = known.starts_with("x-") || OPAQUE.contains(&known);
             if child.tag_name().namespace().is_none() && shape.elements.contains(&known) {
                 if !seen.insert(known) && !shape.repeated.contains(&known) {
-                    let message = format!("<{known}> stands twice in <{name}>; one is enough");
+                    let message = format!("<{known}> occurs twice in <{name}>; one is enough");
                     self.error("duplicate_element", at, message);
                 }
             } else if !free && shape.content != Content::Anything {

@@ -227,7 +227,7 @@ impl Op {
                     .is_match(&text_of(actual))
                     .map_err(|error| format!("the pattern gave up: {error}")),
                 Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
-                    Err(format!("`regex` wants a text, not {}", kind_of(actual)))
+                    Err(format!("`regex` needs a text, not {}", kind_of(actual)))
                 }
             },
         }
@@ -258,7 +258,7 @@ impl Comparison {
                 Value::Array(list) => Ok(list.iter().any(|value| equal(actual, value))),
                 Value::Null => Ok(false),
                 Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-                    Err(format!("`in` wants a list, not {}", kind_of(value)))
+                    Err(format!("`in` needs a list, not {}", kind_of(value)))
                 }
             },
             Self::Contains => contains(actual, value),
@@ -485,7 +485,7 @@ impl Reader<'_> {
         if !references(&value, &|_| true).is_empty() {
             self.warn(
                 Some("value"),
-                "the `value` of a condition is literal: nothing in it is interpolated; `value_path: inputs.x` compares with what stands there",
+                "the `value` of a condition is literal: nothing in it is interpolated; `value_path: inputs.x` compares with the value there",
             );
         }
         if given.is_none() && matches!(name, "eq" | "ne") {
@@ -559,7 +559,7 @@ impl Reader<'_> {
         self.warn(
             Some("value"),
             format!(
-                "`{op}` wants {wants}, not {}: it never matches",
+                "`{op}` needs {wants}, not {}: it never matches",
                 kind_of(value)
             ),
         );

@@ -251,7 +251,7 @@ fn cut(text: &str) -> Result<(Vec<&str>, Vec<&str>), String> {
             ")" => depth = depth.saturating_sub(1),
             "||" if depth == 0 && in_pipes => {
                 return Err(format!(
-                    "`||` behind a pipe in `{text}`: alternatives stand before the pipes; `default(…)` stands in for a null"
+                    "`||` after a pipe in `{text}`: alternatives come before the pipes; `default(…)` replaces a null"
                 ));
             }
             "|" | "||" if depth == 0 => {
@@ -291,7 +291,7 @@ fn piped(text: &str) -> Result<(Pipe, Option<Operand>), String> {
         return Err(format!("pipe `{name}` takes no argument"));
     }
     let argument = rest.strip_suffix(')').ok_or_else(|| {
-        format!("the brackets of pipe `{name}` are not closed, or something stands behind them")
+        format!("the brackets of pipe `{name}` are not closed, or something follows them")
     })?;
     let argument = match argument.trim() {
         "" => return Err(format!("pipe `{name}` has nothing in its brackets")),
@@ -331,7 +331,7 @@ fn unquoted(quoted: &str) -> Result<String, String> {
             _ if Some(c) == quote => {
                 return match chars.as_str() {
                     "" => Ok(text),
-                    rest => Err(format!("`{rest}` stands behind the text of {quoted}")),
+                    rest => Err(format!("`{rest}` follows the text of {quoted}")),
                 };
             }
             _ => text.push(c),

@@ -176,17 +176,17 @@ fn unexpected(c: char, path: &str) -> String {
         '+' => format!(
             "`+` in `{path}`: expressions do not calculate; to build a list use a foreach node with `collect`"
         ),
-        ' ' => format!("a blank in `{path}` stands outside of a name"),
+        ' ' => format!("a blank in `{path}` is outside of a name"),
         '{' | '$' if path.starts_with("${") && path.ends_with('}') => {
             let inner = path.trim_start_matches("${").trim_end_matches('}');
-            format!("a path stands without `${{}}`: write `{inner}`")
+            format!("a path is without `${{}}`: write `{inner}`")
         }
         '{' | '$' => format!("`{c}` in `{path}`: expressions do not nest"),
         '-' | '/' | '*' | '<' | '>' | '=' | '!' | '&' => {
             format!("`{c}` in `{path}`: expressions do not calculate; branch with `when`")
         }
         '"' | '\'' => format!(
-            "`{c}` in `{path}`: an expression begins with a path; a text in quotes stands behind `||` or in the brackets of a pipe"
+            "`{c}` in `{path}`: an expression begins with a path; a text in quotes is after `||` or in the brackets of a pipe"
         ),
         ':' | '#' | '%' | '?' => format!(
             "`{c}` in `{path}`: `${{…}}` is not a shell expansion; give alternatives as `a || b`"

@@ -158,7 +158,7 @@ impl Pipe {
     pub(super) fn apply(self, value: &Value, argument: Option<&Value>) -> Result<Value, String> {
         let argument = argument.unwrap_or(&Value::Null);
         self.check(argument)?;
-        let wants = |what: &str| Err(format!("wants {what}, not {}", kind_of(value)));
+        let wants = |what: &str| Err(format!("needs {what}, not {}", kind_of(value)));
         match (self, value) {
             (Self::Json, _) => Ok(Value::String(value.to_string())),
             (Self::FromJson, Value::String(text)) => {
@@ -237,7 +237,7 @@ fn sum(list: &[Value]) -> Result<Value, String> {
         .find(|(_, entry)| !entry.is_number());
     match other {
         Some((place, other)) => Err(format!(
-            "wants a list of numbers; [{place}] is {}",
+            "needs a list of numbers; [{place}] is {}",
             kind_of(other)
         )),
         None => total(list.iter().filter_map(Value::as_number)),

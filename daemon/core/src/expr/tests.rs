@@ -383,7 +383,7 @@ fn pipes_cut_join_and_count() {
     for (template, problem) in [
         (
             "${state.list | sum}",
-            "wants a list of numbers; [3] is a text",
+            "needs a list of numbers; [3] is a text",
         ),
         ("${state.huge | sum}", "too large"),
         ("${state.csv | add(1)}", "wants a number, not a text"),

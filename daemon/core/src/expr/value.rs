@@ -105,7 +105,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
             if map.contains_key(&key) {
                 let key = excerpt(&key);
                 return Err(A::Error::custom(format_args!(
-                    "the key `{key}` stands twice"
+                    "the key `{key}` occurs twice"
                 )));
             }
             let Unambiguous(value) = entries.next_value()?;

@@ -1,10 +1,10 @@
 //! The work of a run, by its kind: the one module that names all kinds, and the interface of each kind.
 
-mod call;
+mod graph_transitions;
 mod hooks;
 mod items;
-mod turns;
-mod walk;
+mod thread_transitions;
+mod tool_transitions;
 
 use std::sync::Arc;
 

@@ -253,7 +253,7 @@ impl<'a> ModelChoice<'a> {
                 continue;
             };
             if self.hint.is_some_and(|hint| hint != provider.name) {
-                lacks.push(format!("`{entry}` is not with the provider asked for"));
+                lacks.push(format!("`{entry}` is not with the requested provider"));
                 continue;
             }
             match self.missing(provider) {

@@ -148,7 +148,7 @@ impl<'d> Reader<'d> {
         ] {
             if let Some(found) = found.filter(|found| *found != wanted) {
                 let message =
-                    format!("`{key}` is `{found}`, the place of the file says `{wanted}`");
+                    format!("`{key}` is `{found}`, by the place of the file it is `{wanted}`");
                 self.error("wrong_name", root.at(&format!("/{key}")), message);
             }
         }

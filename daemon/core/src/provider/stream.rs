@@ -157,7 +157,7 @@ impl Fault {
     /// Creates the fault of an answer that ends without a stop reason.
     pub(super) fn without_reason(mark: &str) -> Self {
         Self::Malformed(format!(
-            "`{mark}` comes without a reason why the answer stops; if the provider never gives one, set `quirks: {{end: lenient}}` in its file"
+            "`{mark}` comes without a stop reason; if the provider never gives one, set `quirks: {{end: lenient}}` in its file"
         ))
     }
 }
@@ -347,7 +347,7 @@ impl Meter {
     pub(super) fn skip(&mut self) -> Result<(), Fault> {
         self.unknown += 1;
         if self.unknown > MOST_UNKNOWN {
-            return Err(Fault::Excess("too many events that nobody knows"));
+            return Err(Fault::Excess("too many unknown events"));
         }
         Ok(())
     }

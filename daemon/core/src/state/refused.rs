@@ -90,7 +90,7 @@ impl fmt::Display for Refused {
             ),
             RefusalReason::ThreadsFull(most) => write!(
                 f,
-                "{most} runs of one tree, that of the same first run, are not over, and no thread begins beside as many \
+                "{most} runs of one tree, that of the same first run, are not over, and no thread begins besides that many \
                  (`concurrency.max_total_threads` of `config:agent/resilience`)"
             ),
             RefusalReason::MemoryFull(most) => write!(

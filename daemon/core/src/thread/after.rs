@@ -173,7 +173,7 @@ fn outcome_of(returned: &Returned) -> Outcome {
         },
         ReturnStatus::Error => {
             let text = returned.error_detail.as_deref();
-            let text = text.unwrap_or("the model says that it could not do what it was asked for");
+            let text = text.unwrap_or("the model says that it could not do its task");
             Outcome::Error {
                 error: Failure::permanent("directive_error", text),
             }

@@ -439,7 +439,7 @@ impl ThreadMachine {
                 Target::Read(reading) if self.state().artifacts.holds(&reading.artifact) => {}
                 Target::Read(_) => {
                     let text = format!(
-                        "this thread was not told of a result of that name, or of {MOST_ARTIFACTS} others since"
+                        "this thread got no result of that name, or {MOST_ARTIFACTS} others since"
                     );
                     self.refuse(now, &mut events, &call.id, "unknown_artifact", &text);
                 }

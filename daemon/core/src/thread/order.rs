@@ -138,7 +138,7 @@ fn checked(params: Object) -> Result<Params, Failure> {
     };
     match params.keys().find(is_claim) {
         Some(name) => Err(wrong(format!(
-            "`{name}`: who starts a thread, and what it begins with, is known to the daemon and told by nobody; leave it out"
+            "`{name}`: who starts a thread, and what it begins with, is set by the daemon; leave it out"
         ))),
         None => Ok(Params::new(params, "a directive")),
     }
@@ -174,7 +174,7 @@ fn inputs(mut params: Params, key: &str) -> Result<(Object, bool), Failure> {
     };
     match params.names().next() {
         Some(other) => Err(wrong(format!(
-            "`{other}` stands beside `{key}`, which holds all inputs: put it there, or leave it out"
+            "`{other}` is beside `{key}`, which holds all inputs: put it there, or leave it out"
         ))),
         None => Ok((inputs, false)),
     }
@@ -309,7 +309,7 @@ mod tests {
             ),
             (
                 of_tool(json!({"directive": "a/b", "inputs": {}, "dir": 1})),
-                "`dir` stands beside `inputs`",
+                "`dir` is beside `inputs`",
             ),
             (
                 of_tool(json!({"directive": "a/b", "inputs": []})),

@@ -78,7 +78,7 @@ pub(super) fn once_more(artifact: &Artifact) -> String {
     let told = json!({
         "_artifact": artifact.name,
         "_bytes": artifact.text.len(),
-        "_same": "this is the very result that was told under this name before",
+        "_same": "this result was given under this name before",
     });
     told.to_string()
 }

@@ -191,7 +191,7 @@ fn execute(kinds: &[ItemKind]) -> Tool {
         properties["thread"] = json!({
             "type": "string",
             "enum": ["fork", "inline"],
-            "description": "`fork`, which is the default: a thread of its own runs the directive. `inline`: you are told its text.",
+            "description": "`fork`, which is the default: a thread of its own runs the directive. `inline`: you get its text.",
         });
     }
     Tool {

@@ -70,7 +70,7 @@ impl Walker {
             && self.run.spec.repairs().is_some()
         {
             let text = format!(
-                "it has {count} items now and had {earlier} when some failed: which these are cannot be told any more; start a new run"
+                "it has {count} items now and had {earlier} when some failed: which these are is not known any more; start a new run"
             );
             let failure = Failure::permanent("items_changed", text);
             return self.fail(now, step, failure, &Arc::default(), Repeat::Useless, events);

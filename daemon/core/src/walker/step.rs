@@ -383,7 +383,7 @@ impl Revival {
             (Some(Verdict::Done), _, _) => settled(None),
             (Some(Verdict::Fail), _, _) => settled(Some(Failure::permanent(
                 "uncertain_failed",
-                "nobody knew what became of the call, and it was declared failed",
+                "it was unknown what became of the call, and it was declared failed",
             ))),
             (None, Some(child), _) => Self::Attach(child.clone()),
             (None, None, Effect::AtMostOnce) => Self::Uncertain,

@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_mins(1);
 /// Limit of the characters kept of a question.
 pub(super) const MESSAGE_CHARS: usize = 4000;
 /// The question of a hook that names none.
-const UNSAID: &str = "a hook of the graph asks whether the run may go on";
+const UNSAID: &str = "a hook of the graph asks whether the run may continue";
 
 impl Walker {
     /// Evaluates a template in the current state.
@@ -232,7 +232,7 @@ impl Walker {
         };
         let Some((answer, at)) = answer else {
             if expired {
-                let text = "nobody answered in the time that `timeout` of the node allows";
+                let text = "no one answered in the time that `timeout` of the node allows";
                 let failure = Failure::permanent(TOO_LATE, text).decided();
                 self.fail(now, step, failure, &Arc::default(), Repeat::Useless, events);
                 return Turn::Again;

@@ -339,7 +339,7 @@ impl Tree {
         open.weight.add(weight);
         if let Some(first) = open.positions.children.get(text) {
             let line = first.key.line;
-            let message = format!("the key `{text}` stands twice; first in line {line}");
+            let message = format!("the key `{text}` occurs twice; first in line {line}");
             return Err(YamlFault::new(at, message));
         }
         if let Content::Map { key, .. } = &mut open.content {
@@ -396,7 +396,7 @@ impl Tree {
             .anchors
             .get(&anchor)
             .map(|(weight, _)| *weight)
-            .ok_or_else(|| YamlFault::new(at, "an alias stands inside the value it names"))?;
+            .ok_or_else(|| YamlFault::new(at, "an alias is inside the value it names"))?;
         self.charge(weight, at)?;
         let slot = self.slot(at)?;
         check_key(&slot, at)?;

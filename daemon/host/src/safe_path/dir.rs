@@ -117,7 +117,7 @@ impl Dir {
         };
         let project = Self::root(project)?;
         if known.is_other(&project.identity()?) {
-            let text = "another directory lies in the place of the project";
+            let text = "another directory is in the place of the project";
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         }
         project.enter(below)

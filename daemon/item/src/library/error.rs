@@ -31,7 +31,7 @@ pub enum Error {
     },
     /// Only a space that must not be searched has the item.
     #[error(
-        "{item} lies in the {space} space (`{path}`), where nothing of the {referrer} space may rest on it: put it into the \
+        "{item} is in the {space} space (`{path}`), where nothing of the {referrer} space may rest on it: put it into the \
          {referrer} space, or put what needs it into the {space} space"
     )]
     OutOfReach {
@@ -188,8 +188,8 @@ impl Kinded for Error {
 fn misplacement(field: &str, declared: Option<&str>, expected: &str) -> String {
     match declared {
         Some(declared) => {
-            format!("declares `{field}: {declared}`, but lies where `{field}: {expected}` belongs")
+            format!("declares `{field}: {declared}`, but is where `{field}: {expected}` belongs")
         }
-        None => format!("does not declare `{field}: {expected}`, which its place asks for"),
+        None => format!("does not declare `{field}: {expected}`, which its place requires"),
     }
 }

@@ -42,7 +42,7 @@ pub(super) const TOOL: Keys = Keys {
         Key(&["env_requires"], list, "Variables without which it does not start."),
         Key(&["anchor"], object, "How the files of a tool of several are found."),
         Key(&["verify_deps"], object, "Which of its files have to be verified."),
-        Key(&["result_limit"], || json!({"type": ["integer", "null"], "minimum": 1, "maximum": MOST_RESULT}), "Most bytes of its result that a model is told whole."),
+        Key(&["result_limit"], || json!({"type": ["integer", "null"], "minimum": 1, "maximum": MOST_RESULT}), "Most bytes of its result that a model gets whole."),
         Key(&["author", "tags", "title", "license", "references", "created_at"], any, "For people."),
         Key(&IGNORED, any, "Of the original; nothing here depends on it."),
     ])

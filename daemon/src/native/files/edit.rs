@@ -91,7 +91,7 @@ fn locate(asked: &EditParams, before: &[u8]) -> Result<Vec<Located>, Error> {
         let (first, last) = (ids.line(first)?, ids.line(last)?);
         if first > last {
             return Err(Error::Invalid(format!(
-                "`changes[{number}]` begins at line {}, behind its end at line {}",
+                "`changes[{number}]` begins at line {}, after its end at line {}",
                 first + 1,
                 last + 1
             )));

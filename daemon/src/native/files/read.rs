@@ -38,7 +38,7 @@ pub(super) fn read(place: &Workspace, asked: &ReadParams) -> Result<Value, Error
     let first = asked.offset.unwrap_or(1).max(1);
     if first > 1 && first > total {
         return Err(Error::Invalid(format!(
-            "`offset` {first} lies behind the end: `{}` has {total} lines",
+            "`offset` {first} is after the end: `{}` has {total} lines",
             asked.path
         )));
     }

@@ -25,7 +25,7 @@ const MOST_SEARCHED: u64 = 8 * 1024 * 1024;
 const MOST_PATTERN: usize = 4 * 1024 * 1024;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Listed {
+pub(super) struct LsParams {
     path: Option<String>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Grepped {
 }
 
 /// Lists a directory, subdirectories first.
-pub(super) fn ls(place: &Workspace, asked: &Listed) -> Result<Value, Error> {
+pub(super) fn ls(place: &Workspace, asked: &LsParams) -> Result<Value, Error> {
     let given = asked.path.as_deref().unwrap_or(".");
     let (directory, path) = place.directory(given)?;
     let listed = directory.entries(MOST_ENTRIES);

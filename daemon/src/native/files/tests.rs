@@ -44,7 +44,7 @@ impl FilesFixture {
         let Value::Object(params) = params else {
             panic!("parameters are a map")
         };
-        let work = order(tool, params).map_err(told)?;
+        let work = parse_call(tool, params).map_err(told)?;
         let watch = Watch(Arc::new(AtomicBool::new(false)));
         let done = Workspace::open(&self.project(), 7).and_then(|place| work(&place, &watch));
         done.map_err(|error| told(Refusal::from(&error).of_file()))
@@ -741,7 +741,7 @@ fn abandoned_search_ends() {
     let Value::Object(params) = asked else {
         panic!("a map")
     };
-    let work = order(FileTool::Grep, params).unwrap();
+    let work = parse_call(FileTool::Grep, params).unwrap();
     let waiting = Waiting::default();
     let watch = Watch(Arc::clone(&waiting.0));
     drop(waiting);

@@ -1,4 +1,4 @@
-//! The state of a graph run. The transitions of its walk are in `work/walk.rs`.
+//! The state of a graph run. The transitions of its walk are in `work/graph_transitions.rs`.
 //!
 //! ```text
 //! New ─graph_started─► Between ─step_started─► Step ─step_completed─► Between{next: none} ─terminal event─► (run ended)

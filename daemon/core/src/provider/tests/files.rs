@@ -137,7 +137,11 @@ fn an_open_provider_takes_any_model() {
 const FAULTS: &[(&str, &str, &str)] = &[
     ("modles: []", "unknown_key", "did you mean `models`?"),
     ("pricing: {}", "unknown_key", "at each model"),
-    ("name: q", "wrong_name", "the place of the file says `p`"),
+    (
+        "name: q",
+        "wrong_name",
+        "by the place of the file it is `p`",
+    ),
     ("category: agent", "wrong_name", "agent/providers"),
     ("api: anthropc", "unknown_value", "there are anthropic"),
     (

@@ -446,7 +446,7 @@ pub(super) fn entry_of_run(event: &RunEvent) -> Option<String> {
             let comment = comment.map_or_else(String::new, |text| format!(": {}", plain(text)));
             format!("{word} by {}{comment}", plain(&answer.by))
         }
-        RunEvent::ApprovalExpired(_) => "nobody answered in time".to_owned(),
+        RunEvent::ApprovalExpired(_) => "no one answered in time".to_owned(),
         RunEvent::CancelRequested(asked) => format!("asked to stop by {}", plain(&asked.cause)),
         RunEvent::KillRequested(kill) => format!("to be killed by {}", plain(&kill.by)),
         RunEvent::RunSuspended(why) => format!("suspended: {}", why.reason.as_str()),
