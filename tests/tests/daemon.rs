@@ -179,7 +179,7 @@ fn missing_or_foreign_node_key_is_refused_and_not_replaced() {
     // A byte after the line of dashes and the prefix with the type of the key.
     flipped[60] ^= 1;
     std::fs::write(&key, flipped).unwrap();
-    refused("what is kept beside it is signed with");
+    refused("what is next to it is signed with");
     std::fs::write(&key, kept).unwrap();
     let record = world.state().join("node.json");
     let text = std::fs::read(&record).unwrap();

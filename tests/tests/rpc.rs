@@ -538,8 +538,8 @@ async fn lossy_json_is_refused_over_grpc() {
     let _daemon = world.start("");
     let mut runs = RunsClient::new(channel(&world));
     for (text, told) in [
-        (r#"{"a": 1, "a": 2}"#, "`a` stands twice"),
-        (r#"{"a": [{"b": 1, "b": 2}]}"#, "`b` stands twice"),
+        (r#"{"a": 1, "a": 2}"#, "`a` occurs twice"),
+        (r#"{"a": [{"b": 1, "b": 2}]}"#, "`b` occurs twice"),
         (r#"{"a": 99999999999999999999999}"#, "does not fit 64 bits"),
     ] {
         let start = v1::StartRequest {

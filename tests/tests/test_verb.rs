@@ -311,7 +311,7 @@ fn untestable_targets_are_reported() {
     told("", 3, &["there are no tests below", ".test.yaml"]);
     told("t/none", 3, &["there is no `t/none`"]);
     told(".ai/tools/t/add.py", 2, &["is no file of tests"]);
-    told("/tmp", 2, &["lies elsewhere than below"]);
+    told("/tmp", 2, &["is not below"]);
     let test = |tool: &str, files: &str| {
         format!(
             "tool: {tool}\n{files}cases:\n- name: one\n  params: {{a: 1, b: 1}}\n  expect: {{}}\n"

@@ -404,7 +404,7 @@ mod tests {
         symlink(elsewhere.path(), to.path().join("folder")).unwrap();
         symlink(elsewhere.path().join("mine"), to.path().join("file")).unwrap();
         let refused = directory.free(Path::new("folder/mine")).unwrap_err();
-        assert!(refused.contains("behind a link"), "{refused}");
+        assert!(refused.contains("by a link"), "{refused}");
         let free = directory.free(Path::new("file")).unwrap();
         fs::write(free, "new").unwrap();
         let mine = fs::read_to_string(elsewhere.path().join("mine")).unwrap();

@@ -425,7 +425,7 @@ fn copy_requires_verified_source_sign_permission_and_overwrite_flag() {
         true
     );
     let onto_itself = json!({"item_id": "tool:t/x", "destination": "project"});
-    stage.refused(onto_itself, ErrorKind::Invalid, "not where the item lies");
+    stage.refused(onto_itself, ErrorKind::Invalid, "not where the item is");
     // A copy does not leave the project through a link.
     let outside = stage.root.path().join("outside");
     fs::create_dir(&outside).unwrap();

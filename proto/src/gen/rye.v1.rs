@@ -101,7 +101,7 @@ pub struct WaitRequest {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WaitResponse {
-    /// In the order asked for. States and outputs that are longer than 240 MiB together are refused (RESOURCE_EXHAUSTED): wait for fewer runs.
+    /// In the order of the request. States and outputs that do not fit into the answer are omitted; State sends them.
     #[prost(message, repeated, tag = "1")]
     pub runs: ::prost::alloc::vec::Vec<Run>,
     /// Whether the time was over before all had ended or were suspended.
@@ -560,7 +560,8 @@ pub struct Step {
     /// Of a thread the item that was carried out, or `turn`.
     #[prost(string, tag = "2")]
     pub node: ::prost::alloc::string::String,
-    /// `ok`, `error`, `return`, `gate`, `foreach`, `cached`, or, of a step that has not ended, `running` or `waiting`; more words may come.
+    /// `ok`, `error`, `return`, `gate`, `foreach`, `parallel`, `wait`, `approval`, `cached`, `declared`, or, of a step that has not ended,
+    /// `running` or `waiting`; more words may come.
     #[prost(string, tag = "3")]
     pub status: ::prost::alloc::string::String,
     /// Wall time in milliseconds; of a step that has not ended so far.

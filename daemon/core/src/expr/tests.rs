@@ -206,14 +206,14 @@ fn malformed_templates_are_found_before_they_run() {
         ("${state.a == 1}", "branch with `when`"),
         ("${'x'}", "begins with a path"),
         ("${state.a || 'x}", "is not closed"),
-        ("${state.a || 'x'y}", "stands behind the text"),
+        ("${state.a || 'x'y}", "follows the text"),
         (r"${state.a || 'x\d'}", r"`\d`"),
         (
             "${state.a || 123456789012345678901}",
             "does not fit 64 bits",
         ),
         ("${state.a || {x}}", "do not nest"),
-        ("${state.a | json || 1}", "stand before the pipes"),
+        ("${state.a | json || 1}", "come before the pipes"),
         ("${state.n | split}", "takes a text: write `split(…)`"),
         ("${state.n | trim(1)}", "takes no argument"),
         ("${state.n | add()}", "nothing in its brackets"),
@@ -283,19 +283,19 @@ fn pipes_refuse_wrong_types() {
         for (template, reason) in [
             (
                 "${state.n | length}",
-                "pipe `length` in `${state.n | length}` wants a text, a list or a map, not a number",
+                "pipe `length` in `${state.n | length}` needs a text, a list or a map, not a number",
             ),
             (
                 "${state.list | upper}",
-                "pipe `upper` in `${state.list | upper}` wants a text, not a list",
+                "pipe `upper` in `${state.list | upper}` needs a text, not a list",
             ),
             (
                 "${state.list | keys}",
-                "pipe `keys` in `${state.list | keys}` wants a map, not a list",
+                "pipe `keys` in `${state.list | keys}` needs a map, not a list",
             ),
             (
                 "${state.n | from_json}",
-                "pipe `from_json` in `${state.n | from_json}` wants a text, not a number",
+                "pipe `from_json` in `${state.n | from_json}` needs a text, not a number",
             ),
             (
                 "${state.big | from_json}",
@@ -386,10 +386,10 @@ fn pipes_cut_join_and_count() {
             "needs a list of numbers; [3] is a text",
         ),
         ("${state.huge | sum}", "too large"),
-        ("${state.csv | add(1)}", "wants a number, not a text"),
+        ("${state.csv | add(1)}", "needs a number, not a text"),
         ("${state.n | add(state.csv)}", "takes a number, not a text"),
-        ("${state.csv | join(',')}", "wants a list, not a text"),
-        ("${state.list | lines}", "wants a text, not a list"),
+        ("${state.csv | join(',')}", "needs a list, not a text"),
+        ("${state.list | lines}", "needs a text, not a list"),
         (
             "${state.csv | split(state.nothing)}",
             "takes a text, not null",

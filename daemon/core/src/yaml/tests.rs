@@ -81,8 +81,8 @@ fn merges_are_applied() {
 #[test]
 fn values_without_json_form_are_refused_with_position() {
     for (text, line, column, part) in [
-        ("a: 1\na: 2\n", 2, 1, "stands twice; first in line 1"),
-        ("a:\n  b: 1\n  'b': 2\n", 3, 3, "stands twice"),
+        ("a: 1\na: 2\n", 2, 1, "occurs twice; first in line 1"),
+        ("a:\n  b: 1\n  'b': 2\n", 3, 3, "occurs twice"),
         ("1: x\n", 1, 4, "`1` is not text"),
         ("true: x\n", 1, 7, "`true` is not text"),
         ("a: .nan\n", 1, 4, "not a finite number"),

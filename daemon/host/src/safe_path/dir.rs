@@ -330,7 +330,7 @@ impl Dir {
     pub fn state(&self) -> io::Result<Self> {
         let state = self.make(Path::new("state"))?;
         if state.open(".gitignore")?.is_none() {
-            state.replace(".gitignore", b"*\n")?;
+            state.ignore_everything()?;
         }
         Ok(state)
     }
@@ -347,7 +347,7 @@ impl Dir {
             matches!(self.enter(folder), Err(error) if error.kind() == io::ErrorKind::NotFound);
         let folder = self.make(folder)?;
         if is_new {
-            folder.replace(".gitignore", b"*\n")?;
+            folder.ignore_everything()?;
         }
         folder.make(Path::new(item))
     }
@@ -415,6 +415,20 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn several_threads_may_create_the_state_directory_at_once() {
+        for _ in 0..100 {
+            let project = tempfile::tempdir().unwrap();
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| Dir::root(project.path()).unwrap().state().unwrap());
+                }
+            });
+            let ignored = fs::read(project.path().join("state/.gitignore")).unwrap();
+            assert_eq!(ignored, b"*\n");
+        }
+    }
 
     #[test]
     fn links_are_never_followed() {

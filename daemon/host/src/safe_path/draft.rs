@@ -13,6 +13,7 @@ use std::borrow::Borrow;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::dir::Dir;
 
@@ -143,6 +144,16 @@ impl Dir {
         let mut draft = Draft::new(self, format!(".{name}{END}"))?;
         draft.file.write_all(content)?;
         draft.rename(name).map(drop)
+    }
+
+    /// Writes a `.gitignore` for everything in the directory. Several threads may do so at once.
+    pub(super) fn ignore_everything(&self) -> io::Result<()> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let mut draft = Draft::new(self, temporary_name(&format!("ignore-{number}")))?;
+        draft.file.write_all(b"*\n")?;
+        draft.rename(".gitignore")?;
+        Ok(())
     }
 }
 

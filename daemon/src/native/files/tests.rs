@@ -509,7 +509,7 @@ fn edit_that_does_not_match_changes_nothing() {
         (
             json!([{"start_line_id": id(3), "end_line_id": id(2), "new_content": "x"}]),
             "invalid_params",
-            "behind its end",
+            "after its end",
         ),
         (
             json!([{"start_line_id": id(1), "end_line_id": id(3), "new_content": "x"},

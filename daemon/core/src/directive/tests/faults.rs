@@ -30,7 +30,7 @@ const CASES: &[Case] = &[
         "<model id=\"a\"/><model id=\"b\"/>",
         "",
         "DUPLICATE_ELEMENT",
-        "stands twice",
+        "occurs twice",
     ),
     ("<model id=\" \"/>", "", "EMPTY", "`id` is empty"),
     (
@@ -213,7 +213,7 @@ const CASES: &[Case] = &[
         "",
         "<inputs><input name=\"a\"/><input name=\"a\"/></inputs>",
         "DUPLICATE_NAME",
-        "stands twice",
+        "occurs twice",
     ),
     (
         "",

@@ -635,7 +635,7 @@ fn invalid_streams_are_broken() {
         ),
         (
             vec![json!({"object": "from.tomorrow"}); 10_001],
-            "nobody knows",
+            "unknown events",
         ),
     ] {
         let signals = signals(&chunks, "");

@@ -644,7 +644,7 @@ fn every_part_is_bounded() {
     ]);
     for (events, told) in [
         (crowd, "too many parts"),
-        (unknown, "nobody knows"),
+        (unknown, "unknown events"),
         (arguments, "message is too large"),
         (message, "message is too large"),
     ] {

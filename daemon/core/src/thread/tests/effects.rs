@@ -139,7 +139,7 @@ fn a_long_result_is_read_in_parts_of_characters() {
     let told = stage.call_results();
     let words = [
         "öü\n[characters 8998 to the end, which is at 9000]\n",
-        "was not told",
+        "got no result of that name",
         "`limit`",
         "`artifact`",
         "`offset`",

@@ -151,7 +151,7 @@ fn item_with_failing_collect_fails() {
     assert_eq!(failure.code, "item_failed");
     assert!(failure.message.contains("each[1]"), "{}", failure.message);
     assert!(
-        failure.message.contains("wants a map"),
+        failure.message.contains("needs a map"),
         "{}",
         failure.message
     );
