@@ -171,7 +171,7 @@ fn unsigned_data_needs_lock_and_any_changed_byte_refuses_tool() {
         .stderr_lacks("sign it as");
     let _covered = lock(&world, "create t/multi/reader")
         .code(0)
-        .stderr_contains(&["words.json", "nobody signed"]);
+        .stderr_contains(&["words.json", "is not signed"]);
     let out = execute(&world, "t/multi/reader").code(0).json();
     assert_eq!(out["data"]["word"], "of the data");
     let listed = lock(&world, "ls --json").code(0).json();

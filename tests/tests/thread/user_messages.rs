@@ -155,7 +155,7 @@ fn suspended_thread_queues_messages_until_resume() {
     let say = world.ryectl("thread say").arg(&run).arg("Look again.");
     let _said = say
         .ok()
-        .prints(&["is told when it is resumed"])
+        .prints(&["gets the message when it is resumed"])
         .stderr_contains(&["--raise turns=N"]);
     assert_eq!(server.requests().len(), 1);
     // If the resume is refused, the message is not delivered.
