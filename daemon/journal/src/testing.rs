@@ -204,9 +204,18 @@ pub fn payload(line: &Line) -> Value {
 }
 
 /// Returns an event that a run emits about itself.
+pub fn emits(content: Value) -> Event {
+    let name = "content".to_owned();
+    Event::from(Emitted { name, content })
+}
+
+/// Returns a text that is stored as an object.
+pub fn long(text: &str) -> String {
+    format!("{text}{}", "-".repeat(70_000))
+}
+
 pub fn emitted(run: &RunId, number: usize) -> Change {
-    let (name, content) = ("number".to_owned(), json!(number));
-    change(run, Event::from(Emitted { name, content }))
+    change(run, emits(json!(number)))
 }
 
 /// Returns the refusal of a commit, and panics if it was not refused.

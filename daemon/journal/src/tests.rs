@@ -7,6 +7,7 @@ mod durability;
 mod feeds;
 mod fence;
 mod merged;
+mod model;
 mod reader;
 mod recovery;
 mod removal;

@@ -183,6 +183,14 @@ impl Store {
     }
 }
 
+#[cfg(test)]
+impl Store {
+    /// Returns the hooks that make writes of this store fail.
+    pub(crate) fn hooks(&self) -> std::sync::Arc<super::faults::hooks::Hooks> {
+        std::sync::Arc::clone(&lock(&self.writer).faults.hooks)
+    }
+}
+
 /// Creates `dir` if it is missing. On return it survives a power cut.
 fn make_dir(dir: &Path) -> Result<(), Error> {
     if !dir.is_dir() {

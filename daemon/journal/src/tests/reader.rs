@@ -11,7 +11,11 @@ use crate::{Extract, Piece, Verdict, WrittenLine};
 use rye_core::state::Change;
 
 /// Reads all lines and the verdict.
-async fn read(journal: &Journal, run: &RunId, extract: Extract) -> (Vec<WrittenLine>, Verdict) {
+pub(super) async fn read(
+    journal: &Journal,
+    run: &RunId,
+    extract: Extract,
+) -> (Vec<WrittenLine>, Verdict) {
     let mut reader = journal.transcript(run, extract).await.unwrap();
     let mut lines = Vec::new();
     loop {
@@ -25,7 +29,7 @@ async fn read(journal: &Journal, run: &RunId, extract: Extract) -> (Vec<WrittenL
     }
 }
 
-const ALL: Extract = Extract {
+pub(super) const ALL: Extract = Extract {
     tail: None,
     verify: true,
 };

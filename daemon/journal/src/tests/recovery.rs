@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ use crate::{AccountRow, Journal};
 use rye_core::state::{Change, RefusalReason, Refused};
 
 /// The newest segment with frames: its path, its content, and the end of each frame.
-fn tail(rig: &Rig) -> (PathBuf, Vec<u8>, Vec<usize>) {
+pub(super) fn tail(rig: &Rig) -> (PathBuf, Vec<u8>, Vec<usize>) {
     let dir = rig.state().join("log");
     let mut segments: Vec<PathBuf> = fs::read_dir(dir)
         .unwrap()
@@ -34,6 +34,14 @@ fn tail(rig: &Rig) -> (PathBuf, Vec<u8>, Vec<usize>) {
         ends.push(ends.last().unwrap() + frame.encoded_len());
     }
     (path, bytes, ends)
+}
+
+/// Replaces the bytes of a segment from `cut` on by `fill`.
+pub(super) fn tear(path: &Path, bytes: &[u8], cut: usize, fill: u8) {
+    let mut torn = bytes.to_vec();
+    let end = torn.len() - segment::TRAILER.len();
+    torn[cut..end].fill(fill);
+    fs::write(path, torn).unwrap();
 }
 
 #[tokio::test]
@@ -52,10 +60,7 @@ async fn a_log_cut_anywhere_in_its_last_two_frames_opens_to_a_legal_prefix() {
     // The bytes after the cut are zero or not.
     for cut in ends[last - 2]..ends[last] {
         restore(rig.root.path(), &whole);
-        let mut torn = bytes.clone();
-        let end = torn.len() - segment::TRAILER.len();
-        torn[cut..end].fill(if cut % 2 == 0 { 0xa5 } else { 0 });
-        fs::write(&path, torn).unwrap();
+        tear(&path, &bytes, cut, if cut % 2 == 0 { 0xa5 } else { 0 });
         let (journal, recovered) = rig.try_open().await.unwrap();
         let expected = if cut < ends[last - 1] {
             &before
@@ -89,10 +94,7 @@ async fn torn_log_undoes_money_with_its_event() {
     let last = ends.len() - 1;
     for cut in (ends[last - 2]..ends[last]).step_by(3) {
         restore(rig.root.path(), &whole);
-        let mut torn = bytes.clone();
-        let end = torn.len() - segment::TRAILER.len();
-        torn[cut..end].fill(0xa5);
-        fs::write(&path, torn).unwrap();
+        tear(&path, &bytes, cut, 0xa5);
         let journal = rig.open().await;
         let child = journal.account(&account("run-child")).await.unwrap();
         let child = child.unwrap().account;

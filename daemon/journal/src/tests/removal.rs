@@ -43,7 +43,7 @@ async fn remove(journal: &Journal, runs: &[RunId]) -> Vec<RunId> {
     removed.into_iter().map(|removed| removed.run).collect()
 }
 
-fn why(removed: Result<Vec<RemovedRun>, Error>) -> RefusalReason {
+pub(super) fn why(removed: Result<Vec<RemovedRun>, Error>) -> RefusalReason {
     match removed {
         Err(Error::Refused(Refused { why, .. })) => why,
         other => panic!("{other:?}"),

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use rye_core::digest::Digest;
 use rye_core::id::{Lsn, RunId};
-use rye_core::model::event::Emitted;
-use rye_core::model::{Event, Spec};
+use rye_core::model::Spec;
 use rye_core::state::Change;
 use rye_host::{blobs, task};
 use serde_json::{Value, json};
@@ -53,16 +52,6 @@ fn stored(rig: &Rig) -> BTreeSet<Digest> {
 fn content(rig: &Rig, name: &Digest) -> Vec<u8> {
     let text = name.to_string();
     fs::read(rig.state().join("objects").join(&text[..2]).join(text)).unwrap()
-}
-
-/// A text that is stored as an object.
-fn long(text: &str) -> String {
-    format!("{text}{}", "-".repeat(70_000))
-}
-
-fn emits(content: Value) -> Event {
-    let name = "content".to_owned();
-    Event::from(Emitted { name, content })
 }
 
 /// Creates a run with a long text in its record and in an event.
