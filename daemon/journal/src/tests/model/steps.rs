@@ -22,6 +22,7 @@ pub(super) enum Step {
 /// A commit. Lengths are those of a text in bytes.
 #[derive(Debug, Clone)]
 pub(super) enum Commit {
+    /// Creates a run that has made a paid call.
     Create {
         link: Option<(Link, usize)>,
         has_key: bool,
