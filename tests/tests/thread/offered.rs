@@ -106,7 +106,7 @@ fn long_result_is_readable_in_parts_by_its_thread_only() {
   reply: {{text: Done.}}
 - when: {{directive: guesses, turn: 1}}
   reply: {{calls: [{{name: read_artifact, input: {{artifact: '{name}'}}}}]}}
-- when: {{directive: guesses, turn: 2, tool_result: was not told}}
+- when: {{directive: guesses, turn: 2, tool_result: got no result}}
   reply: {{text: Done.}}
 "
     ));
