@@ -43,7 +43,7 @@ pub(super) fn remove(root: &Dir, run: &RunId, item: &str, writes: &Writes<'_>) -
     for (directory, name) in files {
         if let Some(directory) = enter(root, &directory)? {
             writes.reach(FailPlace::ExportRemoval)?;
-            directory.remove(name)?;
+            directory.remove_with_draft(name)?;
         }
     }
     Ok(())

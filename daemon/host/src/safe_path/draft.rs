@@ -141,9 +141,17 @@ impl<D: Borrow<Dir>> Drop for Temporary<D> {
 impl Dir {
     /// Replaces the file `name` atomically. Only one writer may do so at a time. Syncs nothing.
     pub fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
-        let mut draft = Draft::new(self, format!(".{name}{END}"))?;
+        let mut draft = Draft::new(self, replacement_of(name))?;
         draft.file.write_all(content)?;
         draft.rename(name).map(drop)
+    }
+
+    /// Removes the file `name`, and the content that a writer that died in [`Dir::replace`] left. Missing files are not an
+    /// error.
+    pub fn remove_with_draft(&self, name: &str) -> io::Result<()> {
+        self.remove(&replacement_of(name))?;
+        self.remove(name)?;
+        Ok(())
     }
 
     /// Writes a `.gitignore` for everything in the directory. Several threads may do so at once.
@@ -155,6 +163,11 @@ impl Dir {
         draft.rename(".gitignore")?;
         Ok(())
     }
+}
+
+/// Returns the name of the draft that replaces the file `name`.
+fn replacement_of(name: &str) -> String {
+    format!(".{name}{END}")
 }
 
 fn is_shared(name: &str) -> bool {
@@ -179,6 +192,19 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
+
+    #[test]
+    fn file_is_removed_with_the_draft_of_a_dead_writer() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = Dir::root(folder.path()).unwrap();
+        for names in [&["a.md", ".a.md.tmp"][..], &["a.md"], &[".a.md.tmp"], &[]] {
+            for name in names {
+                fs::write(folder.path().join(name), "text").unwrap();
+            }
+            dir.remove_with_draft("a.md").unwrap();
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{names:?}");
+        }
+    }
 
     #[test]
     fn only_files_of_dead_writers_are_removed() {
