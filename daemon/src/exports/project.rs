@@ -226,6 +226,7 @@ impl Project {
             },
         };
         let root = self.look(files.spec())?;
+        let counted = files.change;
         let advanced = files.advance(&Context {
             source: &self.shared.source,
             signer: &*self.shared.signer,
@@ -239,6 +240,10 @@ impl Project {
             is_last: self.queue.is_closing(),
             adopted: self.shared.adopted,
         });
+        if !verify {
+            // A turn of its own between two turns of a rebuild is not a change of the rebuild.
+            files.change = counted;
+        }
         let advanced = advanced.map_err(|trouble| if_gone(files.spec()).unwrap_or(trouble));
         self.root = Some(root);
         self.count(run, files.is_open());
