@@ -372,7 +372,7 @@ fn expect(expect: &Section<'_>) -> Result<Expect, Noted> {
     // Here null is a value, not an absent key.
     let result = match (expect.find("result"), expect.find("result_is")) {
         (Some(_), Some(_)) => {
-            let problem = "has more keys beside `result`: leave one out";
+            let problem = "compares the whole result, and `result` a part of it: leave one out";
             return Err(expect.wrong(&["result_is"], problem));
         }
         (_, Some(whole)) => Some(Expected::Whole(whole.clone())),

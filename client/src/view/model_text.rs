@@ -21,7 +21,7 @@ pub(super) struct ShownText {
 pub(super) enum TextChange {
     /// More of the text.
     More(String),
-    /// What was shown of this turn is void.
+    /// The text shown of this turn is void.
     TakenBack(u32),
 }
 

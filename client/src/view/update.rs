@@ -40,7 +40,7 @@ pub enum ViewUpdate {
     Rest(String),
     /// Text of the model of which nothing was shown.
     ModelMessage(String),
-    /// What was shown of this turn is void.
+    /// The text shown of this turn is void.
     Retracted { turn: u32 },
     /// A message to the model.
     UserMessage { turn: u32, text: String },

@@ -146,7 +146,7 @@ async fn late_listener_gets_text_so_far_first() {
     drop((late, later));
     assert!(
         !speaker.has_listeners(),
-        "who left is told nothing any more"
+        "a listener that left receives nothing more"
     );
 }
 

@@ -60,7 +60,7 @@ impl Known {
 /// An event: its run, the position after it, and its line.
 type ReadEvent = (RunId, Spot, Line);
 
-/// What the journal acknowledged.
+/// State that the journal has acknowledged.
 #[derive(Debug, Default)]
 struct Model {
     /// All runs in the order of their creation.
