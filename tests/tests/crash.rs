@@ -5,6 +5,7 @@
 //! step per death, the one in flight, has run twice.
 
 mod exports;
+mod history;
 mod language;
 
 use std::collections::{HashMap, HashSet};

@@ -30,6 +30,8 @@ pub enum FailPlace {
     /// The keys of a copied state directory are about to be swapped. Reached three times: after the new pair is
     /// created, after it is on record, and after the old one is moved aside.
     Adopting,
+    /// A new base was renamed to its name, and the log before it is still there.
+    BaseRenamed,
     /// The prompt of a thread is being composed.
     Composing,
     /// A transcript was moved aside, and no file has its name.
@@ -48,8 +50,22 @@ pub enum FailPlace {
     ExportRef,
     /// Files of a removed run are about to be removed.
     ExportRemoval,
+    /// The directory of history is about to be synced, after a file was created or renamed in it.
+    HistoryDirectory,
+    /// A file without removed runs is about to replace its original.
+    HistoryReplace,
+    /// Sections in a file of history are about to be synced.
+    HistorySync,
+    /// A frame is about to be written to history.
+    HistoryWrite,
+    /// Ended runs are in history and in the index, and still in memory.
+    Indexed,
     /// The removal of runs is durable, and nothing else was done.
     Removed,
+    /// A section is durable, and the index lacks its runs.
+    Sealed,
+    /// One of the log segments that are no longer needed was removed.
+    SegmentRemoved,
     /// Objects that only removed runs named are about to be deleted, or all are deleted and the sweep is about to be
     /// put on record.
     Sweep,
@@ -96,8 +112,9 @@ struct FailPoint {
 static ARMED: OnceLock<FailPoint> = OnceLock::new();
 
 impl FailPlace {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 21] = [
         Self::Adopting,
+        Self::BaseRenamed,
         Self::Composing,
         Self::ExportAside,
         Self::ExportLines,
@@ -107,7 +124,14 @@ impl FailPlace {
         Self::ExportRecord,
         Self::ExportRef,
         Self::ExportRemoval,
+        Self::HistoryDirectory,
+        Self::HistoryReplace,
+        Self::HistorySync,
+        Self::HistoryWrite,
+        Self::Indexed,
         Self::Removed,
+        Self::Sealed,
+        Self::SegmentRemoved,
         Self::Sweep,
         Self::Waiting,
     ];
@@ -115,6 +139,7 @@ impl FailPlace {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Adopting => "adopting",
+            Self::BaseRenamed => "base_renamed",
             Self::Composing => "composing",
             Self::ExportAside => "export_aside",
             Self::ExportLines => "export_lines",
@@ -124,7 +149,14 @@ impl FailPlace {
             Self::ExportRecord => "export_record",
             Self::ExportRef => "export_ref",
             Self::ExportRemoval => "export_removal",
+            Self::HistoryDirectory => "history_directory",
+            Self::HistoryReplace => "history_replace",
+            Self::HistorySync => "history_sync",
+            Self::HistoryWrite => "history_write",
+            Self::Indexed => "indexed",
             Self::Removed => "removed",
+            Self::Sealed => "sealed",
+            Self::SegmentRemoved => "segment_removed",
             Self::Sweep => "sweep",
             Self::Waiting => "waiting",
         }

@@ -27,7 +27,7 @@ pub(crate) use self::segment::{size, sync_dir};
 use crate::coalescing_queue::{CoalescingQueue, LINGER};
 use crate::faults::Faults;
 use crate::watermark::{Failure, Watermark, lock};
-use rye_host::fail_point::{self, Side};
+use rye_host::fail_point::{self, FailPlace, Side};
 
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -219,6 +219,7 @@ impl Log {
         };
         for id in unused.keys() {
             fs::remove_file(segment::path(&self.dir, *id))?;
+            fail_point::reach(FailPlace::SegmentRemoved);
         }
         if unused.is_empty() {
             Ok(())

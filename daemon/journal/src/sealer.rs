@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use rye_core::id::{Lsn, RunId};
 use rye_core::state::Closed;
+use rye_host::fail_point::{self, FailPlace};
 use rye_host::task;
 use tokio::sync::oneshot;
 
@@ -226,10 +227,12 @@ impl Sealer {
         self.ended = ended;
         self.bytes = self.ended.iter().map(|ended| ended.run.held()).sum();
         self.sealed.extend::<Vec<_>>(sealed);
+        fail_point::reach(FailPlace::Sealed);
         if self
             .index
             .apply(&built.entries, &built.section.removed, last)
         {
+            fail_point::reach(FailPlace::Indexed);
             self.evict();
         }
         Ok(())
@@ -293,6 +296,7 @@ impl Sealer {
             ledger: job.ledger.clone(),
         };
         Base::write(&self.dir, &head, runs)?;
+        fail_point::reach(FailPlace::BaseRenamed);
         self.material.log.drop_through(job.lsn)
     }
 }

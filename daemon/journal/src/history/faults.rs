@@ -1,10 +1,12 @@
-//! Writes, syncs and renames of history files. Tests make them fail. Under test no sync is executed, because syncs
+//! Writes, syncs and renames of history files. Tests make them fail, or have the daemon killed before them. Under test no sync is executed, because syncs
 //! would take most of the time of the tests.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+
+use rye_host::fail_point::{self, FailPlace};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Faults {
@@ -20,6 +22,7 @@ impl Faults {
     pub(super) fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         #[cfg(test)]
         self.hooks.before_write(file, bytes, offset)?;
+        fail_point::reach(FailPlace::HistoryWrite);
         file.write_all_at(bytes, offset)
     }
 
@@ -29,18 +32,21 @@ impl Faults {
             self.hooks.before(hooks::Call::Sync)?;
             return Ok(());
         }
+        fail_point::reach(FailPlace::HistorySync);
         file.sync_data()
     }
 
     pub(super) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         #[cfg(test)]
         self.hooks.before(hooks::Call::Rename)?;
+        fail_point::reach(FailPlace::HistoryReplace);
         fs::rename(from, to)
     }
 
     pub(super) fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         #[cfg(test)]
         self.hooks.before(hooks::Call::SyncDir)?;
+        fail_point::reach(FailPlace::HistoryDirectory);
         sync_dir(dir)
     }
 }
