@@ -5,6 +5,7 @@ use std::io;
 use rye_core::digest::Digest;
 use rye_core::id::{Lsn, Name, RunId, Seq};
 use rye_core::seal::Fingerprint;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::file::Extent;
@@ -188,5 +189,15 @@ impl Directory {
 
     pub(super) fn decode(text: &[u8]) -> io::Result<Self> {
         Ok(serde_json::from_slice(payload::content(text, DIRECTORY)?)?)
+    }
+
+    /// True if the directory in `text` has removals. Decodes nothing else of it.
+    pub(super) fn removes(text: &[u8]) -> io::Result<bool> {
+        #[derive(Deserialize)]
+        struct Removals {
+            removed: Vec<IgnoredAny>,
+        }
+        let found: Removals = serde_json::from_slice(payload::content(text, DIRECTORY)?)?;
+        Ok(!found.removed.is_empty())
     }
 }

@@ -128,8 +128,8 @@ fn grouped(file: &HistoryFile, frames: &[(Header, Extent)]) -> io::Result<Scan> 
                 }
                 scan.end = end;
                 let range = (header.durable.next(), header.lsn);
-                let directory = text.and_then(|text| Directory::decode(&text).ok());
-                let has_removals = directory.is_none_or(|directory| !directory.removed.is_empty());
+                let removes = text.and_then(|text| Directory::removes(&text).ok());
+                let has_removals = removes.unwrap_or(true);
                 let row = Row::new(range, file.number, *extent, has_removals);
                 scan.rows.push(row);
             }
