@@ -12,6 +12,13 @@ nodes:
   a: {action: {item_id: rye/core/echo, params: {n: 1}}, assign: {n: "${result}"}, next: b}
   b: {type: return, output: "${state.n}"}"#;
 
+/// Fills the log quickly.
+const FILL: &str = r#"start: a
+max_steps: 3000
+nodes:
+  a: {action: {item_id: rye/core/echo, params: {n: 1}}, next: b}
+  b: {action: {item_id: rye/core/echo, params: {n: 2}}, next: a}"#;
+
 /// Fail points that a run reaches when it fills the log. A number is the occurrence at which the daemon dies.
 const DEATHS: [&str; 10] = [
     // Nothing of the section is in its file.
@@ -54,6 +61,7 @@ fn world() -> (World, [String; 2], [[String; 4]; 2]) {
     let world = World::new();
     world.graph("t/short", SHORT);
     world.graph("t/count", COUNT);
+    world.graph("t/fill", FILL);
     let daemon = world.start("");
     let runs = [short(&world), short(&world)];
     let before = runs.each_ref().map(|run| read(&world, run));
@@ -90,6 +98,8 @@ fn nothing_is_lost_at_any_instant_at_which_history_is_written() {
         let (world, ended, before) = world();
         let daemon = world.start_until(death, "");
         let run = world.start_run("t/count");
+        // The daemon may die before it answers.
+        let _filled = world.ryectl("run --detach --no-autostart t/fill").run();
         let _status = daemon.ended();
         let finished = finished(&world, &run);
         let daemon = world.start("");
