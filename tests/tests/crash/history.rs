@@ -41,9 +41,11 @@ const DEATHS_OF_PURGE: [&str; 2] = ["at:history_replace", "at:history_directory:
 /// Returns all that users can read about an ended run.
 fn read(world: &World, run: &str) -> [String; 4] {
     let printed = |verb: &str| world.ryectl(verb).arg(run).ok().stdout();
+    let key = world.node_key();
     let transcript = until("the whole transcript", || {
         let text = transcript(world, run);
-        text.contains("\"graph_completed\"").then_some(text)
+        let is_whole = text.contains("\"graph_completed\"") && text.ends_with('\n');
+        (is_whole && check(text.trim_end(), run, &key).is_ok()).then_some(text)
     });
     let [events, record, steps] = ["events --json", "get --json", "steps --json"].map(printed);
     [events, record, steps, transcript]
@@ -106,7 +108,7 @@ fn nothing_is_lost_at_any_instant_at_which_history_is_written() {
         for (run, before) in ended.iter().zip(&before) {
             assert_eq!(read(&world, run), *before, "{death}");
         }
-        // What the interrupted write left is replaced, cut or removed, and the next start reads the result.
+        // The rest of the interrupted write is replaced, cut or removed, and the next start reads the result.
         until("the run to continue", || {
             (executions(&world).len() > finished.len() + 50).then_some(())
         });

@@ -1,5 +1,5 @@
-//! Writes, syncs and renames of history files. Tests make them fail, or have the daemon killed before them. Under test no sync is executed, because syncs
-//! would take most of the time of the tests.
+//! Writes, syncs and renames of history files. Tests make them fail, or have the daemon killed before them. Under test
+//! no sync is executed, because syncs would take most of the time of the tests.
 
 use std::fs::{self, File};
 use std::io;
