@@ -13,11 +13,11 @@ nodes:
   b: {type: return, output: "${state.n}"}"#;
 
 /// Fills the log quickly.
-const FILL: &str = r#"start: a
+const FILL: &str = r"start: a
 max_steps: 3000
 nodes:
   a: {action: {item_id: rye/core/echo, params: {n: 1}}, next: b}
-  b: {action: {item_id: rye/core/echo, params: {n: 2}}, next: a}"#;
+  b: {action: {item_id: rye/core/echo, params: {n: 2}}, next: a}";
 
 /// Fail points that a run reaches when it fills the log. A number is the occurrence at which the daemon dies.
 const DEATHS: [&str; 10] = [
