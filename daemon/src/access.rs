@@ -419,10 +419,12 @@ impl Visible {
     /// Returns a reader of the output of the run's tools, filtered by `wanted`.
     pub fn logs(&self, wanted: LineFilter) -> async_log::Reader {
         let services = self.supervisor.services();
-        let gate = services
-            .projects
-            .file_pool_of(Path::new(&self.spec.project));
-        async_log::Reader::new(services.logs.of(&self.id, &self.spec), gate, wanted)
+        let project = Path::new(&self.spec.project);
+        let (log, pool) = (
+            services.logs.of(&self.id, &self.spec),
+            services.projects.log_pool_of(project),
+        );
+        async_log::Reader::new(log, pool, wanted)
     }
 
     /// The clock for timeouts of reads.

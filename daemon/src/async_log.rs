@@ -6,11 +6,15 @@
 //! follows, waits for more. **Never** blocks a tool: output that exceeds the rate of the writer, or the allowance of
 //! the attempt, is dropped and counted.
 //!
-//! **Order.** All access passes the file pool of the project, with one writer or reader of a run at a time. The lines
-//! of an attempt are in the file before its outcome is recorded, unless its run must stop while the project hangs.
+//! **Order.** All access passes the [`LogPool`] of the project, with one writer or reader of a run at a time. The lines
+//! of an attempt are in the file before its outcome is recorded, unless the file takes longer than a second: then the
+//! attempt ends without them, and later ones do not wait until the file takes a write again.
 //! **Bounds.** The file grows to 8 MiB, then replaces `async.log.1`. A following reader reads from the files and keeps
 //! no lines in memory; one that falls further behind gets a note that lines are missing. **Failure**: lines that cannot
-//! be written are lost, with a warning; a run never fails for it.
+//! be written are lost, with a warning; a run never fails for it, and no run stands still for it. The next write after a
+//! hang notes how many bytes were lost.
+
+mod log_pool;
 
 mod output_writer;
 mod read;
@@ -20,6 +24,7 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rye_core::id::RunId;
@@ -28,6 +33,7 @@ use tokio::sync::watch;
 
 use rye_host::safe_path::Dir;
 
+pub use self::log_pool::LogPool;
 pub use self::output_writer::{OutputWriter, Source};
 pub use self::read::{LineFilter, Piece, Reader};
 
@@ -68,6 +74,8 @@ pub struct Log {
     spec: Arc<Spec>,
     /// Held during each access to the files.
     at: Mutex<At>,
+    /// Bytes lost since the last write because the file hung.
+    lost: AtomicUsize,
     /// Counts writes, to wake waiting readers.
     written: watch::Sender<u64>,
 }
@@ -96,12 +104,18 @@ impl Log {
             run: run.clone(),
             spec: Arc::clone(spec),
             at: Mutex::default(),
+            lost: AtomicUsize::new(0),
             written: watch::Sender::new(0),
         }
     }
 
     fn at(&self) -> MutexGuard<'_, At> {
         self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts `bytes` of output that the file did not take in time.
+    fn lose(&self, bytes: usize) {
+        self.lost.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Appends whole lines of the attempt that `heading` names. Blocks.
@@ -122,6 +136,11 @@ impl Log {
             at.heading = None;
         }
         let mut text = Vec::with_capacity(lines.len() + 64);
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            let note = format!("[{lost} bytes left out: this file took no writes]\n");
+            text.extend_from_slice(note.as_bytes());
+        }
         if at.heading.as_ref() != Some(heading) {
             at.heading = Some(Arc::clone(heading));
             text.extend_from_slice(format!("== {heading} ==\n").as_bytes());

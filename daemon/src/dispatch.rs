@@ -56,8 +56,6 @@ const MOST_SCHEMAS: usize = 1000;
 
 /// Maximum number of pairs of a run and a tool whose warning is remembered. Beyond it a warning may be repeated.
 const MOST_REPORTED: usize = 1000;
-/// Time that a stopping run waits until the output of its tools is written.
-const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Failure code of an action that a layer of the run does not allow.
 const DENIED: &str = "permission_denied";
@@ -405,10 +403,7 @@ impl Dispatcher {
         let kept = exited
             .as_ref()
             .map_or(&[][..], |exited| exited.stdout.bytes.as_slice());
-        tokio::select! {
-            () = live.close(kept) => {}
-            () = out_of_patience(&cx.stop) => {}
-        }
+        live.close(kept).await;
         let mut exited = exited.map_err(|error| refused(&error))?;
         let captured = std::mem::replace(&mut exited.charge, memory.open());
         work.charge.join(captured);
@@ -481,12 +476,6 @@ fn timing(resolved: Duration, verifying: Duration, planned: Duration) -> Value {
         "verify_us": micros(verifying),
         "plan_us": micros(plan),
     })
-}
-
-/// Resolves [`LOG_PATIENCE`] after a stop of the run takes effect.
-async fn out_of_patience(stop: &Stop) {
-    stop.due().await;
-    task::sleep(Some(LOG_PATIENCE)).await;
 }
 
 /// Forwards the run's stop signal to the process of its call, and each escalation of it.

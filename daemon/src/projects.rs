@@ -1,7 +1,7 @@
 //! Maps a directory to its project and to the items visible from it.
 //!
-//! **Owns** one [`Library`] and one [`FilePool`] per project, shared by all its runs: an item is verified once, and no
-//! project gets more than its share of threads. Also owns one [`Policy`] per configuration, so that its patterns are
+//! **Owns** one [`Library`], one [`FilePool`] and one [`LogPool`] per project, shared by all its runs: an item is
+//! verified once, and no project gets more than its share of threads. Also owns one [`Policy`] per configuration, so that its patterns are
 //! compiled once. **Never** lends a library to work outside the file pool ([`Project::visit`],
 //! [`Projects::visit`]), reads a file under a lock that another project needs, or writes to a project.
 //!
@@ -26,6 +26,7 @@ use rye_item::spaces::find_project;
 use rye_item::{Library, Snapshot, Spaces, TrustStore, system};
 use serde_json::Value;
 
+use crate::async_log::LogPool;
 use crate::config::Config;
 use crate::exhausted::Exhausted;
 use crate::index::Search;
@@ -110,6 +111,7 @@ pub struct Project {
     pub identity: DirectoryIdentity,
     items: Arc<Items>,
     file_pool: FilePool,
+    log_pool: LogPool,
     #[cfg(test)]
     hang_simulator: Arc<hang_simulator::HangSimulator>,
 }
@@ -147,6 +149,11 @@ impl Project {
     /// File pool of this project.
     pub const fn file_pool(&self) -> &FilePool {
         &self.file_pool
+    }
+
+    /// Threads for the logs of its runs.
+    pub const fn log_pool(&self) -> &LogPool {
+        &self.log_pool
     }
 
     fn library(&self) -> &Library {
@@ -249,13 +256,20 @@ fn replaced(path: &Path, other: Option<&Path>) -> Error {
 /// Items that the first user opens.
 type Opened = Arc<OnceLock<Arc<Items>>>;
 
+/// Threads of a directory: for items, and for logs of runs.
+#[derive(Debug, Clone, Default)]
+struct Pools {
+    files: FilePool,
+    logs: LogPool,
+}
+
 /// All projects in use.
 #[derive(Debug)]
 pub struct Projects {
     config: Arc<Config>,
     clock: Arc<dyn Clock>,
     libraries: Mutex<HashMap<PathBuf, Opened>>,
-    file_pools: Mutex<HashMap<PathBuf, FilePool>>,
+    pools: Mutex<HashMap<PathBuf, Pools>>,
     policies: Arc<Cache<String, Policy>>,
     #[cfg(test)]
     pub(crate) hang_simulator: Arc<hang_simulator::HangSimulator>,
@@ -267,7 +281,7 @@ impl Projects {
             config,
             clock,
             libraries: Mutex::default(),
-            file_pools: Mutex::default(),
+            pools: Mutex::default(),
             policies: Arc::new(cache::of_count(MOST_POLICIES)),
             #[cfg(test)]
             hang_simulator: Arc::default(),
@@ -314,11 +328,20 @@ impl Projects {
 
     /// File pool of `directory`, by its spelling; reads no file.
     pub fn file_pool_of(&self, directory: &Path) -> FilePool {
-        let mut gates = lock(&self.file_pools);
-        if gates.len() >= MOST_IDLE && !gates.contains_key(directory) {
-            gates.retain(|_, gate| !gate.is_unused());
+        self.pools_of(directory).files
+    }
+
+    /// Threads for the logs of runs in `directory`, by its spelling; reads no file.
+    pub fn log_pool_of(&self, directory: &Path) -> LogPool {
+        self.pools_of(directory).logs
+    }
+
+    fn pools_of(&self, directory: &Path) -> Pools {
+        let mut pools = lock(&self.pools);
+        if pools.len() >= MOST_IDLE && !pools.contains_key(directory) {
+            pools.retain(|_, pools| !pools.files.is_unused() || !pools.logs.is_unused());
         }
-        gates.entry(directory.to_owned()).or_default().clone()
+        pools.entry(directory.to_owned()).or_default().clone()
     }
 
     fn find(&self, directory: &Path) -> Result<Project, Error> {
@@ -349,8 +372,10 @@ impl Projects {
         let items = self.items(root.as_deref());
         let directory = root.unwrap_or(real);
         let found = std::fs::symlink_metadata(&directory).map_err(unusable)?;
+        let pools = self.pools_of(&directory);
         Ok(Project {
-            file_pool: self.file_pool_of(&directory),
+            file_pool: pools.files,
+            log_pool: pools.logs,
             identity: safe_path::identity(&found),
             directory,
             files,
@@ -470,7 +495,7 @@ mod tests {
         }
         let kept = projects.libraries.lock().unwrap().len();
         assert!(kept <= MOST_IDLE, "{kept}");
-        let kept = projects.file_pools.lock().unwrap().len();
+        let kept = projects.pools.lock().unwrap().len();
         assert!(kept <= MOST_IDLE, "{kept}");
         assert!(Arc::ptr_eq(&in_use.items, &open(0).await.items));
     }

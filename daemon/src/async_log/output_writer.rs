@@ -8,8 +8,7 @@ use std::time::Instant;
 use rye_core::printable;
 use tokio::sync::Notify;
 
-use super::{Log, heading};
-use rye_host::file_pool::FilePool;
+use super::{Log, LogPool, heading};
 
 /// Maximum bytes of lines that wait for a write.
 const MOST_WAITING: usize = 1 << 20;
@@ -32,7 +31,7 @@ pub enum Source {
 /// Writer of one attempt's output to the log.
 #[derive(Debug)]
 pub struct OutputWriter {
-    pool: FilePool,
+    pool: LogPool,
     shared: Arc<SharedOutput>,
     more: Notify,
 }
@@ -95,10 +94,10 @@ impl Allowance {
 }
 
 impl OutputWriter {
-    /// Makes a writer for an attempt whose lines are below `heading`; writes pass the file pool `gate`.
-    pub fn new(log: Arc<Log>, gate: FilePool, heading: &str) -> Self {
+    /// Makes a writer for an attempt whose lines are below `heading`.
+    pub fn new(log: Arc<Log>, pool: LogPool, heading: &str) -> Self {
         Self {
-            pool: gate,
+            pool,
             shared: Arc::new(SharedOutput {
                 log,
                 // A heading is one line.
@@ -126,10 +125,16 @@ impl OutputWriter {
         }
     }
 
-    /// Writes the rest, unterminated lines included. All output is in the file when this returns.
+    /// Writes the rest, unterminated lines included. All output is in the file when this returns, or is lost and
+    /// counted because the files of the project hang.
     pub async fn close(&self) {
         self.shared.buffer().end();
-        self.flush().await;
+        if !self.pool.wait_for(self.flush()).await {
+            let lost = self.shared.buffer().clear();
+            self.shared.log.lose(lost);
+            let run = &self.shared.log.run;
+            tracing::warn!(%run, lost, "what a tool printed was not kept: async.log hangs");
+        }
     }
 
     async fn flush(&self) {
@@ -137,8 +142,7 @@ impl OutputWriter {
             return;
         }
         let said = Arc::clone(&self.shared);
-        let written = self.pool.run("append to async.log", move || said.write());
-        if let Err(error) = written.await {
+        if let Err(error) = self.pool.write(move || said.write()).await {
             let run = &self.shared.log.run;
             tracing::warn!(%run, %error, "what a tool printed was not kept");
         }
@@ -240,6 +244,11 @@ impl OutputBuffer {
                 self.end_line(place);
             }
         }
+    }
+
+    /// Drops all output. Returns its length in bytes.
+    fn clear(&mut self) -> usize {
+        std::mem::take(&mut self.lines).len() + std::mem::take(&mut self.dropped)
     }
 
     fn lines(&mut self) -> Vec<u8> {

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{Log, NEW, OLD, heading};
-use rye_host::file_pool::FilePool;
+use super::{Log, LogPool, NEW, OLD, heading};
 
 /// Bytes per read.
 const CHUNK: u64 = 256 << 10;
@@ -60,7 +59,7 @@ impl LineFilter {
 #[derive(Debug)]
 pub struct Reader {
     log: Arc<Log>,
-    pool: FilePool,
+    pool: LogPool,
     filter: LineFilter,
     written: watch::Receiver<u64>,
     position: ReadPosition,
@@ -79,11 +78,11 @@ struct ReadPosition {
 
 impl Reader {
     /// Makes a reader that begins with the oldest available line.
-    pub fn new(log: Arc<Log>, gate: FilePool, wanted: LineFilter) -> Self {
+    pub fn new(log: Arc<Log>, pool: LogPool, wanted: LineFilter) -> Self {
         Self {
             written: log.written.subscribe(),
             log,
-            pool: gate,
+            pool,
             filter: wanted,
             position: ReadPosition::default(),
         }
@@ -95,7 +94,7 @@ impl Reader {
         let log = Arc::clone(&self.log);
         let end = self
             .pool
-            .run("look for the end of async.log", move || end(&log));
+            .read("look for the end of async.log", move || end(&log));
         self.position = end.await?;
         Ok(())
     }
@@ -116,7 +115,7 @@ impl Reader {
             );
             let read = self
                 .pool
-                .run("read async.log", move || read(&log, &wanted, place));
+                .read("read async.log", move || read(&log, &wanted, place));
             let (pieces, place, more) = read.await?;
             self.position = place;
             if !pieces.is_empty() || !more {

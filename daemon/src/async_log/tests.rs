@@ -3,13 +3,17 @@ use std::fs;
 use std::future::Future as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::pin::pin;
+use std::sync::mpsc;
 use std::task::{Context, Waker};
 
+use futures_util::FutureExt as _;
 use rye_core::id::{ItemId, ItemRef};
 use rye_core::model::{Budget, Task};
 
+use super::log_pool::PATIENCE;
 use super::*;
-use rye_host::file_pool::FilePool;
+use rye_host::file_pool::AT_ONCE;
+use rye_host::task::Scope;
 
 fn log(files: &Path) -> Arc<Log> {
     let run = RunId::new("r-1").unwrap();
@@ -26,7 +30,7 @@ fn reader(log: &Arc<Log>, node: Option<&str>, item: Option<&str>) -> Reader {
         node: node.map(str::to_owned),
         item: item.map(str::to_owned),
     };
-    Reader::new(Arc::clone(log), FilePool::default(), wanted)
+    Reader::new(Arc::clone(log), LogPool::default(), wanted)
 }
 
 fn texts(pieces: &[Piece]) -> Vec<(&str, &str)> {
@@ -37,7 +41,7 @@ fn texts(pieces: &[Piece]) -> Vec<(&str, &str)> {
 }
 
 async fn write_lines(log: &Arc<Log>, heading: &str, bytes: &[u8]) {
-    let voice = OutputWriter::new(Arc::clone(log), FilePool::default(), heading);
+    let voice = OutputWriter::new(Arc::clone(log), LogPool::default(), heading);
     voice.receive(Source::Stdout, bytes);
     voice.close().await;
 }
@@ -47,7 +51,7 @@ async fn lines_follow_heading_of_their_attempt() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     let [one, two] = ["step 1 a[0]", "step 1 a[1]"]
-        .map(|heading| OutputWriter::new(Arc::clone(&log), FilePool::default(), heading));
+        .map(|heading| OutputWriter::new(Arc::clone(&log), LogPool::default(), heading));
     one.receive(Source::Stdout, b"half a ");
     one.receive(Source::Stderr, b"a warning\n");
     one.receive(Source::Stdout, b"line\n== step 9 z ==\n");
@@ -78,7 +82,7 @@ async fn lines_follow_heading_of_their_attempt() {
 async fn close_waits_for_pending_write() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
-    let voice = OutputWriter::new(Arc::clone(&log), FilePool::default(), "step 1 a");
+    let voice = OutputWriter::new(Arc::clone(&log), LogPool::default(), "step 1 a");
     voice.receive(Source::Stdout, b"one\n");
     let mut looking = Context::from_waker(Waker::noop());
     let busy = log.at();
@@ -93,6 +97,68 @@ async fn close_waits_for_pending_write() {
     close.await;
     let path = files.path().join("state/threads/r-1/async.log");
     assert_eq!(fs::read_to_string(path).unwrap(), "== step 1 a ==\none\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_log_delays_one_attempt_and_counts_what_it_lost() {
+    let files = tempfile::tempdir().unwrap();
+    let (log, pool) = (log(files.path()), LogPool::default());
+    let attempt = |heading| OutputWriter::new(Arc::clone(&log), pool.clone(), heading);
+    let mut tasks = Scope::new();
+    let (begun, begins) = mpsc::channel();
+    let mut held = Vec::new();
+    for _ in 0..AT_ONCE {
+        let (release, waits) = mpsc::channel::<()>();
+        held.push(release);
+        let (pool, begun) = (pool.clone(), begun.clone());
+        tasks.spawn("hangs", |_| async move {
+            let work = move || {
+                begun.send(()).unwrap();
+                waits.recv().unwrap_err();
+            };
+            pool.read("hang", work).await;
+        });
+    }
+    tokio::task::yield_now().await;
+    for _ in 0..AT_ONCE {
+        begins.recv().unwrap();
+    }
+    let first = attempt("step 1 a");
+    first.receive(Source::Stdout, b"one\n");
+    {
+        let mut close = pin!(first.close());
+        assert_eq!(close.as_mut().now_or_never(), None);
+        tokio::time::advance(PATIENCE).await;
+        assert_eq!(close.now_or_never(), Some(()));
+    }
+    let second = attempt("step 2 a");
+    second.receive(Source::Stdout, b"two\n");
+    assert_eq!(second.close().now_or_never(), Some(()));
+    // An attempt without output does not wait either.
+    assert_eq!(attempt("step 3 a").close().now_or_never(), Some(()));
+    drop(held);
+    while tasks.next_ended().await.is_some() {}
+    let mut written = log.written.subscribe();
+    let third = attempt("step 4 a");
+    third.receive(Source::Stdout, b"three\n");
+    tokio::select! {
+        never = third.write() => match never {},
+        grown = written.changed() => grown.unwrap(),
+    }
+    let path = files.path().join("state/threads/r-1/async.log");
+    assert_eq!(
+        fs::read_to_string(path).unwrap(),
+        "[8 bytes left out: this file took no writes]\n== step 4 a ==\nthree\n"
+    );
+    // Ends after the state of the project is set.
+    pool.write(|| Ok(())).await.unwrap();
+    let fourth = attempt("step 5 a");
+    fourth.receive(Source::Stdout, b"four\n");
+    assert_eq!(
+        fourth.close().now_or_never(),
+        None,
+        "the project is usable again, so the attempt waits"
+    );
 }
 
 #[tokio::test]
@@ -231,7 +297,7 @@ async fn reader_two_files_late_reports_gap() {
 async fn excess_output_is_counted_without_blocking_tool() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
-    let voice = OutputWriter::new(Arc::clone(&log), FilePool::default(), "step 1 a");
+    let voice = OutputWriter::new(Arc::clone(&log), LogPool::default(), "step 1 a");
     let line = [vec![b'y'; 999], b"\n".to_vec()].concat();
     for _ in 0..2000 {
         voice.receive(Source::Stdout, &line);
@@ -250,7 +316,7 @@ async fn excess_output_is_counted_without_blocking_tool() {
 async fn flood_keeps_whole_lines_and_counts_dropped() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
-    let voice = OutputWriter::new(Arc::clone(&log), FilePool::default(), "step 1 a");
+    let voice = OutputWriter::new(Arc::clone(&log), LogPool::default(), "step 1 a");
     // Numbered lines; chunks end within them.
     let mut lines = String::new();
     for number in 0..400_000 {
@@ -280,7 +346,7 @@ async fn flood_keeps_whole_lines_and_counts_dropped() {
 async fn burst_is_kept_if_written_in_time() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
-    let voice = OutputWriter::new(Arc::clone(&log), FilePool::default(), "step 1 a");
+    let voice = OutputWriter::new(Arc::clone(&log), LogPool::default(), "step 1 a");
     let line = [vec![b'y'; 999], b"\n".to_vec()].concat();
     for _ in 0..8 {
         for _ in 0..1000 {

@@ -10,7 +10,7 @@ use rye_core::model::{Failure, Object};
 use serde_json::{Value, json};
 
 use super::request::{SHORTEST_SECRET, redact};
-use super::{Unsuccessful, Work, out_of_patience};
+use super::{Unsuccessful, Work};
 use crate::async_log::Source;
 use crate::mcp::{
     self, Caller, Ending, Plan, Reached, ServerAnswer, ServerOperation, Sessions, Trouble,
@@ -52,10 +52,7 @@ pub(super) async fn call(
         asked = servers.execute(&plan, caller) => asked,
         never = cx.output.write() => match never {},
     };
-    tokio::select! {
-        () = cx.output.close() => {}
-        () = out_of_patience(&cx.stop) => {}
-    }
+    cx.output.close().await;
     let secrets = plan.secrets().iter().map(String::as_str);
     let secrets: Vec<&str> = secrets
         .filter(|secret| secret.len() >= SHORTEST_SECRET)

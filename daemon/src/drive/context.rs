@@ -76,7 +76,7 @@ impl RunContext {
         stop: &Stop,
         heading: &str,
     ) -> Ended {
-        let gate = self.project.file_pool().clone();
+        let logs = self.project.log_pool().clone();
         let cx = AttemptCtx {
             run: self.run.clone(),
             spec: Arc::clone(&self.spec),
@@ -85,7 +85,7 @@ impl RunContext {
             node: call.node.clone(),
             key: call.key.clone(),
             effect: call.effect,
-            output: Arc::new(OutputWriter::new(Arc::clone(&self.log), gate, heading)),
+            output: Arc::new(OutputWriter::new(Arc::clone(&self.log), logs, heading)),
             stop: stop.clone(),
             span: tracing::Span::current(),
             services: Arc::clone(&self.services),

@@ -6,9 +6,9 @@ use rye_core::id::{ItemId, ItemRef, RunId};
 use rye_core::model::{Budget, Spec, Task};
 
 use super::*;
-use crate::async_log::{Log, Logs, OutputWriter, Source};
+use crate::async_log::{Log, LogPool, Logs, OutputWriter, Source};
 use rye_host::clock::manual::ManualClock;
-use rye_host::file_pool::{AT_ONCE, FilePool};
+use rye_host::file_pool::AT_ONCE;
 use rye_host::task::Scope;
 
 fn log(files: &Path) -> Arc<Log> {
@@ -22,7 +22,7 @@ fn log(files: &Path) -> Arc<Log> {
 }
 
 async fn write_line(log: &Arc<Log>, line: &str) {
-    let voice = OutputWriter::new(Arc::clone(log), FilePool::default(), "step 1 a");
+    let voice = OutputWriter::new(Arc::clone(log), LogPool::default(), "step 1 a");
     voice.receive(Source::Stdout, line.as_bytes());
     voice.close().await;
 }
@@ -32,7 +32,7 @@ async fn lines_are_read_for_waiting_events() {
     let files = tempfile::tempdir().unwrap();
     let (log, clock) = (log(files.path()), ManualClock::default());
     write_line(&log, "before\n").await;
-    let reader = Reader::new(Arc::clone(&log), FilePool::default(), LineFilter::default());
+    let reader = Reader::new(Arc::clone(&log), LogPool::default(), LineFilter::default());
     let mut output = Output::begin(reader, &clock).await;
     write_line(&log, "one\n").await;
     assert_eq!(output.next(&clock, false).await, None, "nothing waits");
@@ -58,8 +58,8 @@ async fn lines_are_read_for_waiting_events() {
 async fn hanging_project_delays_one_event() {
     let files = tempfile::tempdir().unwrap();
     let (log, clock) = (log(files.path()), ManualClock::default());
-    let gate = FilePool::default();
-    let reader = Reader::new(Arc::clone(&log), gate.clone(), LineFilter::default());
+    let pool = LogPool::default();
+    let reader = Reader::new(Arc::clone(&log), pool.clone(), LineFilter::default());
     let mut output = Output::begin(reader, &clock).await;
     write_line(&log, "one\n").await;
     output.reads = MOST_READS;
@@ -69,13 +69,13 @@ async fn hanging_project_delays_one_event() {
     for _ in 0..AT_ONCE {
         let (release, waits) = mpsc::channel::<()>();
         held.push(release);
-        let (gate, begun) = (gate.clone(), begun.clone());
+        let (pool, begun) = (pool.clone(), begun.clone());
         tasks.spawn("hangs", |_| async move {
             let work = move || {
                 begun.send(()).unwrap();
                 waits.recv().unwrap_err();
             };
-            gate.run("hang", work).await;
+            pool.read("hang", work).await;
         });
     }
     tokio::task::yield_now().await;
@@ -106,7 +106,7 @@ async fn read_failure_is_reported_once() {
     let path = files.path().join("state/threads/r-1/async.log");
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
-    let reader = Reader::new(Arc::clone(&log), FilePool::default(), LineFilter::default());
+    let reader = Reader::new(Arc::clone(&log), LogPool::default(), LineFilter::default());
     let mut output = Output::begin(reader, &clock).await;
     let piece = output.next(&clock, false).await.unwrap();
     let is_remark = piece.text.starts_with("[what tools print cannot be read: ");
