@@ -12,6 +12,7 @@
 
 mod args;
 mod environment;
+mod handover;
 mod layer;
 mod print;
 
@@ -31,6 +32,7 @@ use rye_core::model::{Durability, Recovery};
 
 pub use args::{Args, Command, LogFormat};
 pub use environment::Environment;
+pub use handover::hide;
 use layer::{Cap, Days, Layer, Megabytes, Stack};
 
 /// Variable in which the parent process passes its pid to the daemon. Not a setting.
@@ -38,6 +40,19 @@ pub const PARENT_VARIABLE: &str = "RYE_PARENT_PID";
 
 /// Variable in which the parent process passes the end of the previous daemon. Not a setting.
 pub const DEATH_VARIABLE: &str = "RYE_LAST_DEATH";
+
+/// Variable in which the parent process passes the descriptor of hidden variables. Not a setting.
+pub const HIDDEN_VARIABLE: &str = "RYE_HIDDEN_VARIABLES";
+
+/// Default of `env.secrets`.
+const SECRETS: [&str; 6] = [
+    "*_API_KEY",
+    "*_ACCESS_KEY",
+    "*_PASSWORD",
+    "*_SECRET",
+    "*_SECRET_KEY",
+    "*_TOKEN",
+];
 
 /// Maximum length of the path of a Unix socket, in bytes.
 const LONGEST_SOCKET_PATH: usize = 107;
@@ -89,6 +104,8 @@ pub struct Retention {
 pub struct ChildEnv {
     /// Names from the setting `env.pass`.
     pub pass: Vec<String>,
+    /// Patterns from the setting `env.secrets`.
+    pub secrets: Vec<String>,
     /// PATH, HOME, LANG, TZ and the names of `pass`, as far as the daemon has them.
     pub base: Vec<(OsString, OsString)>,
 }
@@ -515,7 +532,14 @@ fn child_env(stack: &mut Stack, environment: &Environment) -> Result<ChildEnv, E
             base.push((name.into(), value.to_owned()));
         }
     }
-    Ok(ChildEnv { pass, base })
+    let secrets = stack
+        .pick("env.secrets", |layer| layer.env.secrets.clone())
+        .unwrap_or_else(|| SECRETS.map(str::to_owned).to_vec());
+    Ok(ChildEnv {
+        pass,
+        secrets,
+        base,
+    })
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Error> {

@@ -40,6 +40,7 @@ use crate::chain::{
 };
 use crate::config::Config;
 use crate::exhausted::Exhausted;
+use crate::masking::Masker;
 use crate::mcp::Sessions;
 use crate::models;
 use crate::native;
@@ -283,11 +284,12 @@ enum Found {
 impl Dispatcher {
     async fn perform(&self, prepared: Prepared, cx: &AttemptCtx) -> Ended {
         let Prepared { plan, chain, .. } = prepared;
+        let masker = cx.services.providers.masker(&cx.spec.project);
         let mut work = Work::new(&cx.services.journal.memory());
         self.warn_of_ignored_keys(chain.as_ref(), cx);
         let is_native = matches!(&plan, Ok(Plan::Native(_)));
         let tells_of_runs = matches!(&plan, Ok(Plan::Native(call)) if call.tool.reports_runs());
-        let (data, failure) = match self.act(plan, cx, &mut work).await {
+        let (data, failure) = match self.act(plan, cx, &masker, &mut work).await {
             Ok(data) => {
                 let failure = if tells_of_runs {
                     // Messages in the answer are those of the reported runs, so error patterns must not classify them.
@@ -299,6 +301,7 @@ impl Dispatcher {
             }
             Err(refused) => (refused.data, Some(refused.failure)),
         };
+        let (data, failure) = without_secrets(data, failure, &masker);
         if work.stopped {
             return Ended::Stopped(work.receipt);
         }
@@ -334,13 +337,14 @@ impl Dispatcher {
         &self,
         plan: Result<Plan, Box<Failure>>,
         cx: &AttemptCtx,
+        masker: &Arc<Masker>,
         work: &mut Work,
     ) -> Result<Value, Box<Unsuccessful>> {
         match plan {
             Ok(Plan::Native(call)) => native_call(call, cx, work).await,
-            Ok(Plan::Process(plan)) => self.process(*plan, cx, work).await,
+            Ok(Plan::Process(plan)) => self.process(*plan, cx, masker, work).await,
             Ok(Plan::Http(plan)) => request::call(*plan, cx, work).await,
-            Ok(Plan::Mcp(plan)) => mcp::call(&self.servers, *plan, cx, work).await,
+            Ok(Plan::Mcp(plan)) => mcp::call(&self.servers, *plan, cx, masker, work).await,
             Ok(Plan::Graph | Plan::Thread(_)) => {
                 let text = "graphs and threads are carried out by runs of their own";
                 Err(Failure::permanent("internal", text).into())
@@ -377,6 +381,7 @@ impl Dispatcher {
         &self,
         plan: ProcessPlan,
         cx: &AttemptCtx,
+        masker: &Arc<Masker>,
         work: &mut Work,
     ) -> Result<Value, Box<Unsuccessful>> {
         let seconds = plan.process.timeout.as_secs_f64();
@@ -394,6 +399,7 @@ impl Dispatcher {
         let live = LoggedOutput::new(&cx.output, plan.output_form);
         let running = running
             .with_tap(live.tap())
+            .with_masker(Arc::clone(masker))
             .with_memory(Arc::clone(&memory));
         let exited = tokio::select! {
             exited = running.finish(stopper.listen()) => exited,
@@ -425,6 +431,20 @@ impl Dispatcher {
         work.note_printed(plan.output_form, printed, &judged);
         judged
     }
+}
+
+/// Masks what a tool found, however it was returned.
+fn without_secrets(
+    mut data: Value,
+    failure: Option<Failure>,
+    masker: &Masker,
+) -> (Value, Option<Failure>) {
+    let _found = masker.value(&mut data);
+    let failure = failure.map(|failure| match masker.text(&failure.message) {
+        Some(message) => Failure { message, ..failure },
+        None => failure,
+    });
+    (data, failure)
 }
 
 async fn native_call(

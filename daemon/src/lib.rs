@@ -11,6 +11,7 @@ pub mod stop;
 pub mod async_log;
 pub mod index;
 pub mod logging;
+pub mod masking;
 pub mod object;
 
 pub mod cache;

@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         Err(answer) => return print_answer(&answer),
     };
     let environment = Environment::capture();
+    config::hide();
     let loaded = match config::load(&args, &environment) {
         Ok(loaded) => loaded,
         Err(error) => return fail(&error),
@@ -34,7 +35,8 @@ fn main() -> ExitCode {
     if let Some(parent) = parent::of_this_process(environment.claimed_parent()) {
         return serve(loaded.config, parent, args.adopt_copy).into();
     }
-    match parent::run(parent::daemon_command, loaded.config.restarts) {
+    let daemon = |life| parent::daemon_command(life, &environment);
+    match parent::run(daemon, loaded.config.restarts) {
         Ok(exit) => exit.shell_code().into(),
         Err(error) => fail(&error),
     }

@@ -31,6 +31,7 @@ use rye_core::provider::{Owner, ResolvedModel};
 
 use crate::config::Environment;
 use crate::http::{BadRoots, Client};
+use crate::masking::{KnownSecrets, Masker};
 use rye_host::clock::Timer;
 use rye_host::task;
 
@@ -77,17 +78,29 @@ pub struct Providers {
     client: Arc<OnceLock<Arc<Client>>>,
     environment: Environment,
     secrets: Arc<Secrets>,
+    /// Secrets found so far, which are masked in what tools print.
+    known: Arc<KnownSecrets>,
     queues: CallQueues,
     clock: Arc<dyn Timer>,
 }
 
 impl Providers {
-    /// `environment` is the daemon's; it locates the secrets.
-    pub fn new(environment: &Environment, clock: Arc<dyn Timer>) -> Self {
+    /// `environment` is the daemon's; it locates the secrets. The values of variables that match `masked`, and the files
+    /// of secrets, which are read here, are masked from the beginning.
+    pub fn new(environment: &Environment, masked: &[String], clock: Arc<dyn Timer>) -> Self {
+        let secrets = Secrets::new(environment);
+        let known = KnownSecrets::default();
+        for value in environment.matching(masked) {
+            known.learn(None, value);
+        }
+        for secret in secrets.in_all_files() {
+            known.learn(None, secret.reveal());
+        }
         Self {
             client: Arc::default(),
             environment: environment.clone(),
-            secrets: Arc::new(Secrets::new(environment)),
+            secrets: Arc::new(secrets),
+            known: Arc::new(known),
             queues: CallQueues::new(Arc::clone(&clock)),
             clock,
         }
@@ -96,7 +109,16 @@ impl Providers {
     /// True if there is a secret `name` for files of `owner`, even one that would be refused: the call then reports the
     /// problem. Blocks, because it reads files.
     pub fn has_secret(&self, owner: Owner, name: &str, project: &ProjectEnv) -> bool {
-        !matches!(self.secrets.of(owner, project).secret(name), Ok(None))
+        let found = self.secrets.of(owner, project).secret(name);
+        if let Ok(Some(secret)) = &found {
+            self.known.learn(scope(owner, project), secret.reveal());
+        }
+        !matches!(found, Ok(None))
+    }
+
+    /// Masker of the secrets that a tool of `project` may find.
+    pub fn masker(&self, project: &str) -> Arc<Masker> {
+        self.known.masker(project)
     }
 
     /// Shared client for calls to other hosts.
@@ -114,10 +136,7 @@ impl Providers {
         let endpoint = &model.endpoint;
         let (client, access) = self.access(model, project).await?;
         let key = Key {
-            project: match endpoint.owner {
-                Owner::User => None,
-                Owner::Project => Some(project.project().to_owned()),
-            },
+            project: scope(endpoint.owner, project).map(ToOwned::to_owned),
             provider: model.provider.clone(),
             secret: access.secret.clone(),
         };
@@ -136,13 +155,26 @@ impl Providers {
         project: &ProjectEnv,
     ) -> Result<(Arc<Client>, Access), NoAccess> {
         let (secrets, clients) = (Arc::clone(&self.secrets), Arc::clone(&self.client));
+        let known = Arc::clone(&self.known);
         let environment = self.environment.clone();
         let (model, project) = (model.clone(), project.clone());
         let look_up = move || {
             let access = Access::of(&model, &secrets, &project)?;
+            let scope = scope(model.endpoint.owner, &project);
+            for secret in access.hidden() {
+                known.learn(scope, secret);
+            }
             Ok((client(&clients, &environment)?, access))
         };
         task::blocking("look up secrets", look_up).await
+    }
+}
+
+/// Project whose tools may find secrets of `owner`; `None` for all.
+fn scope(owner: Owner, project: &ProjectEnv) -> Option<&str> {
+    match owner {
+        Owner::User => None,
+        Owner::Project => Some(project.project()),
     }
 }
 

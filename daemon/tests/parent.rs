@@ -39,7 +39,7 @@ fn as_parent(script: &str, restarts: u32) -> ExitCode {
             parent::Life::First => "first",
             parent::Life::Later(death) => death.as_str(),
         });
-        daemon
+        Ok(daemon)
     };
     parent::run(daemon, restarts).unwrap().shell_code().into()
 }

@@ -27,4 +27,4 @@ pub use daemon::Daemon;
 pub use rye_model_server::{self as model_server, ModelServer};
 pub use skip::skipped;
 pub use until::until;
-pub use world::World;
+pub use world::{World, files_with};

@@ -406,7 +406,7 @@ impl Drop for World {
 }
 
 /// Lists the files below `directory` that contain `bytes`.
-fn files_with(directory: &Path, bytes: &[u8]) -> Vec<PathBuf> {
+pub fn files_with(directory: &Path, bytes: &[u8]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![directory.to_owned()];
     while let Some(directory) = open.pop() {

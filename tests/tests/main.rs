@@ -40,6 +40,7 @@ mod native;
 mod nested;
 mod policy;
 mod printed;
+mod secrets;
 mod tool;
 mod trust;
 

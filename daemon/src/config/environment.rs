@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{User, geteuid};
+use rye_core::capability::matches;
 use rye_core::model::Death;
 
-use super::{DEATH_VARIABLE, PARENT_VARIABLE};
+use super::{DEATH_VARIABLE, HIDDEN_VARIABLE, PARENT_VARIABLE, handover};
 
 /// Variables of this process at its start.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -26,9 +29,16 @@ impl fmt::Debug for Environment {
 }
 
 impl Environment {
-    /// Reads the environment of this process.
+    /// Reads the environment of this process, with the variables that its parent process passed in sealed memory. Must be
+    /// called once, before another file is opened.
     pub fn capture() -> Self {
-        let variables: BTreeMap<_, _> = std::env::vars_os().collect();
+        let mut variables: BTreeMap<_, _> = std::env::vars_os().collect();
+        let passed = variables.remove(OsStr::new(HIDDEN_VARIABLE));
+        let descriptor = passed.and_then(|text| text.to_str()?.parse().ok());
+        // A variable that was merely inherited names something else.
+        if let Some(Ok(hidden)) = descriptor.map(handover::unseal) {
+            variables.extend(hidden);
+        }
         let account_home = if variables.contains_key(OsStr::new("HOME")) {
             None
         } else {
@@ -41,6 +51,21 @@ impl Environment {
             variables,
             account_home,
         }
+    }
+
+    /// Returns sealed memory with the variables that a daemon must not have in its first environment. A process started
+    /// while it is open inherits it.
+    pub fn seal_hidden(&self) -> io::Result<OwnedFd> {
+        handover::seal(&self.variables)
+    }
+
+    /// Values of the variables that match one of the patterns `names`, in which `*` is any text.
+    pub fn matching<'a>(&'a self, names: &'a [String]) -> impl Iterator<Item = &'a str> {
+        let named = self.variables.iter().filter(|(name, _)| {
+            let name = name.to_str();
+            name.is_some_and(|name| names.iter().any(|pattern| matches(pattern, name)))
+        });
+        named.filter_map(|(_, value)| value.to_str())
     }
 
     /// Makes an environment of exactly `variables`.

@@ -49,7 +49,7 @@ const fn setting(
 }
 
 /// All settings, grouped by section, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 24] = [
+pub(super) const SETTINGS: [Setting; 25] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
@@ -121,6 +121,12 @@ pub(super) const SETTINGS: [Setting; 24] = [
         "RYE_ENV_PASS",
         Shape::List,
         "Variables of the daemon that children get beside PATH, HOME, LANG and TZ.",
+    ),
+    setting(
+        "env.secrets",
+        "RYE_ENV_SECRETS",
+        Shape::List,
+        "Variables of the daemon whose values are masked in what tools print; patterns with `*`.",
     ),
     setting(
         "limits.max_steps",
@@ -233,6 +239,7 @@ pub(super) struct LogLayer {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct EnvLayer {
     pub(super) pass: Option<Vec<String>>,
+    pub(super) secrets: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -64,6 +64,7 @@ fn value(config: &Config, key: &str) -> Value {
         "log.format" => json!(config.log.format),
         "log.level" => json!(config.log.level),
         "env.pass" => json!(config.env.pass),
+        "env.secrets" => json!(config.env.secrets),
         "limits.max_steps" => json!(config.limits.max_steps),
         "limits.tool_timeout_seconds" => json!(config.limits.tool_timeout.as_secs()),
         "limits.bash_timeout_seconds" => json!(config.limits.bash_timeout.as_secs()),

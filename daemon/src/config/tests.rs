@@ -92,6 +92,7 @@ fn every_setting_can_be_set_by_its_variable() {
         ("RYE_LOG_FORMAT", "json"),
         ("RYE_LOG_LEVEL", "ryed=debug,warn"),
         ("RYE_ENV_PASS", "EDITOR, TERM"),
+        ("RYE_ENV_SECRETS", "*_PIN"),
         ("RYE_LIMITS_MAX_STEPS", "1"),
         ("RYE_LIMITS_TOOL_TIMEOUT_SECONDS", "2"),
         ("RYE_LIMITS_BASH_TIMEOUT_SECONDS", "3"),
@@ -122,6 +123,7 @@ fn every_setting_can_be_set_by_its_variable() {
     let config = loaded.config;
     assert_eq!(config.user_space, Path::new("/home/u/space"));
     assert_eq!(config.env.pass, ["EDITOR", "TERM"]);
+    assert_eq!(config.env.secrets, ["*_PIN"]);
     assert_eq!(config.shutdown_grace, Duration::ZERO);
     let programs = [("RYE_NODE", "/n"), ("RYE_PYTHON", "/p")];
     let programs = programs.map(|(name, path)| (name.to_owned(), path.into()));

@@ -9,9 +9,10 @@ use rye_core::machine::Certainty;
 use rye_core::model::{Failure, Object};
 use serde_json::{Value, json};
 
-use super::request::{SHORTEST_SECRET, redact};
+use super::request::masker_of;
 use super::{Unsuccessful, Work};
 use crate::async_log::Source;
+use crate::masking::Masker;
 use crate::mcp::{
     self, Caller, Ending, Plan, Reached, ServerAnswer, ServerOperation, Sessions, Trouble,
 };
@@ -24,6 +25,7 @@ pub(super) async fn call(
     servers: &Sessions,
     plan: Plan,
     cx: &AttemptCtx,
+    known: &Masker,
     work: &mut Work,
 ) -> Result<Value, Box<Unsuccessful>> {
     let client = match plan.server.reached {
@@ -35,6 +37,8 @@ pub(super) async fn call(
         }
     };
     let report = |line: &str| {
+        let masked = known.text(line);
+        let line = masked.as_deref().unwrap_or(line);
         cx.output
             .receive(Source::Stderr, format!("{line}\n").as_bytes());
     };
@@ -53,16 +57,13 @@ pub(super) async fn call(
         never = cx.output.write() => match never {},
     };
     cx.output.close().await;
-    let secrets = plan.secrets().iter().map(String::as_str);
-    let secrets: Vec<&str> = secrets
-        .filter(|secret| secret.len() >= SHORTEST_SECRET)
-        .collect();
+    let masker = masker_of(plan.secrets());
     match asked {
         Ok(ServerAnswer::Tools(tools)) => {
             work.certainty = Certainty::Known;
             let tools: Vec<_> = tools.iter().map(mcp::Offered::to_json).collect();
             let mut told = json!({"server": plan.server.id.as_str(), "transport": plan.server.reached.as_str(), "tools": tools});
-            let _found = redact(&mut told, &secrets);
+            let _found = masker.value(&mut told);
             Ok(told)
         }
         Ok(ServerAnswer::Called {
@@ -71,15 +72,15 @@ pub(super) async fn call(
             is_unpinned,
         }) => {
             work.certainty = Certainty::Known;
-            let _found = redact(&mut result, &secrets);
+            let _found = masker.value(&mut result);
             let ServerOperation::Call { tool, .. } = &plan.operation else {
                 return Ok(result);
             };
             for remark in remarks {
-                let mut remark = Value::String(remark);
-                let _found = redact(&mut remark, &secrets);
+                let remark = masker.text(&remark).unwrap_or(remark);
+                let remark = known.text(&remark).unwrap_or(remark);
                 let server = &plan.server.id;
-                cx.warn(format!("the server `{server}`: {}", text_of(&remark)));
+                cx.warn(format!("the server `{server}`: {remark}"));
             }
             if is_unpinned {
                 warn_of_unpinned(&plan, tool, cx);
@@ -87,7 +88,7 @@ pub(super) async fn call(
             keep_blobs(&mut result, cx).await;
             judge(tool, &result)
         }
-        Err(trouble) => Err(unanswered(&trouble, &plan, &secrets, work).into()),
+        Err(trouble) => Err(unanswered(&trouble, &plan, &masker, work).into()),
     }
 }
 
@@ -136,7 +137,7 @@ fn decoded(blob: &str) -> usize {
 }
 
 /// Failure of a call without an answer. Updates `work` with the certainty of the call.
-fn unanswered(trouble: &Trouble, plan: &Plan, secrets: &[&str], work: &mut Work) -> Failure {
+fn unanswered(trouble: &Trouble, plan: &Plan, masker: &Masker, work: &mut Work) -> Failure {
     if trouble.is_unsent {
         work.certainty = Certainty::NeverStarted;
     }
@@ -158,19 +159,13 @@ fn unanswered(trouble: &Trouble, plan: &Plan, secrets: &[&str], work: &mut Work)
                 work.certainty = Certainty::Known;
             }
             let failed = failed(failure);
-            let mut message = Value::String(failed.message);
-            let _found = redact(&mut message, secrets);
+            let message = masker.text(&failed.message);
             Failure {
-                message: text_of(&message).to_owned(),
+                message: message.unwrap_or_else(|| failed.message.clone()),
                 ..failed
             }
         }
     }
-}
-
-/// Text of a string value.
-fn text_of(text: &Value) -> &str {
-    text.as_str().unwrap_or_default()
 }
 
 fn warn_of_unpinned(plan: &Plan, tool: &str, cx: &AttemptCtx) {

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 use super::{Unsuccessful, Work};
 use crate::chain::{Backoff, RequestPlan};
 use crate::http::{self, Client, HttpResponse, Patience, Request, Url};
+use crate::masking::Masker;
 use crate::services::{AttemptCtx, timed_out};
 use rye_host::task;
 
@@ -36,7 +37,7 @@ const MOST_REDIRECTS: usize = 5;
 /// Maximum pause before another attempt, even if the server requests a longer one.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 /// Minimum length in bytes of a secret that is redacted in answers.
-pub(super) const SHORTEST_SECRET: usize = 6;
+const SHORTEST_SECRET: usize = 6;
 
 /// Answer to one attempt.
 struct Answered {
@@ -251,13 +252,10 @@ fn unpacked<'b>(body: &'b [u8], encoding: Option<&str>) -> Result<Cow<'b, [u8]>,
 
 /// Returns the result of the tool, or a failure with it if the status is no success.
 fn judge(plan: &RequestPlan, answered: &Answered) -> Result<Value, Box<Unsuccessful>> {
-    let secrets = plan.secrets.iter().map(String::as_str);
-    let secrets: Vec<&str> = secrets
-        .filter(|secret| secret.len() >= SHORTEST_SECRET)
-        .collect();
+    let masker = masker_of(&plan.secrets);
     let mut headers = Object::new();
     for (name, value) in &answered.headers {
-        let value = redacted(value, &secrets).unwrap_or_else(|| value.clone());
+        let value = masker.text(value).unwrap_or_else(|| value.clone());
         match headers.get_mut(name) {
             Some(Value::String(before)) => *before = format!("{before}, {value}"),
             _ => {
@@ -268,7 +266,7 @@ fn judge(plan: &RequestPlan, answered: &Answered) -> Result<Value, Box<Unsuccess
     let encoding = headers.remove("content-encoding");
     let encoding = encoding.as_ref().and_then(Value::as_str);
     let body = unpacked(&answered.body, encoding)?;
-    let body = shown(&body, &secrets);
+    let body = shown(&body, &masker);
     let status = answered.status;
     let data = json!({"status_code": status, "headers": headers, "body": body});
     if plan.is_success(status) {
@@ -287,60 +285,29 @@ fn judge(plan: &RequestPlan, answered: &Answered) -> Result<Value, Box<Unsuccess
     }))
 }
 
-/// Returns `body` without the `secrets`. They are searched in the decoded JSON, because JSON has several spellings.
-fn shown(body: &[u8], secrets: &[&str]) -> Value {
+/// Masker of the secrets of one call.
+pub(super) fn masker_of(secrets: &[String]) -> Masker {
+    let secrets = secrets.iter().map(String::as_str);
+    Masker::new(secrets.filter(|secret| secret.len() >= SHORTEST_SECRET))
+}
+
+/// Returns `body` without the secrets of `masker`. They are searched in the decoded JSON, because JSON has several spellings.
+fn shown(body: &[u8], masker: &Masker) -> Value {
     let json = json::decoded(body);
     if let Ok(mut body) = parse_json(&json) {
-        redact(&mut body, secrets);
+        let _found = masker.value(&mut body);
         return body;
     }
     // This is text here, but other readers may decode it as JSON and find a secret.
     if let Ok(mut body) = serde_json::from_str::<Value>(&json)
-        && redact(&mut body, secrets)
+        && masker.value(&mut body)
     {
         return body.to_string().into();
     }
     let text = String::from_utf8_lossy(body);
-    redacted(&text, secrets).map_or_else(|| text.into(), Value::String)
-}
-
-/// Redacts `secrets` in all texts, keys and numbers of `value`. Returns true if there were any.
-pub(super) fn redact(value: &mut Value, secrets: &[&str]) -> bool {
-    let shown = match value {
-        Value::Null | Value::Bool(_) => None,
-        Value::Number(number) => redacted(&number.to_string(), secrets),
-        Value::String(text) => redacted(text, secrets),
-        Value::Array(list) => {
-            let found = list.iter_mut().map(|entry| redact(entry, secrets));
-            return found.fold(false, |any, found| any | found);
-        }
-        Value::Object(map) => {
-            let mut any = false;
-            for (key, mut entry) in std::mem::take(map) {
-                let shown = redacted(&key, secrets);
-                any |= redact(&mut entry, secrets) | shown.is_some();
-                map.insert(shown.unwrap_or(key), entry);
-            }
-            return any;
-        }
-    };
-    let is_found = shown.is_some();
-    if let Some(shown) = shown {
-        *value = shown.into();
-    }
-    is_found
-}
-
-/// Returns `text` with the `secrets` redacted, or `None` if it contains none.
-fn redacted(text: &str, secrets: &[&str]) -> Option<String> {
-    let mut shown = None;
-    for secret in secrets {
-        let text = shown.as_deref().unwrap_or(text);
-        if text.contains(secret) {
-            shown = Some(text.replace(secret, "[redacted]"));
-        }
-    }
-    shown
+    masker
+        .text(&text)
+        .map_or_else(|| text.into(), Value::String)
 }
 
 fn failed(failure: &http::Failure) -> Failure {
@@ -436,14 +403,14 @@ mod tests {
             b"{\"name\": \"caf\xe9\"}",
             b"\xef\xbb\xbf{\"name\": \"caf\xe9\"}",
         ] {
-            assert_eq!(shown(body, &[]), name);
+            assert_eq!(shown(body, &Masker::default()), name);
         }
-        assert_eq!(shown(b"caf\xe9", &[]), "caf\u{fffd}");
+        assert_eq!(shown(b"caf\xe9", &Masker::default()), "caf\u{fffd}");
     }
 
     #[test]
     fn secrets_are_redacted_in_all_json_spellings() {
-        let secrets = ["Bearer ab/cd-é1", "ab/cd-é1", "123456"];
+        let masker = Masker::new(["Bearer ab/cd-é1", "ab/cd-é1", "123456"]);
         for (body, expected) in [
             (
                 r#"{"a": ["x ab\/cd-\u00e91"]}"#,
@@ -467,7 +434,7 @@ mod tests {
                 json!("{\"a\":\"\u{fffd} [redacted]\"}"),
             ),
         ] {
-            assert_eq!(shown(body.as_bytes(), &secrets), expected, "{body}");
+            assert_eq!(shown(body.as_bytes(), &masker), expected, "{body}");
         }
     }
 }

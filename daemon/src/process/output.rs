@@ -12,6 +12,7 @@ use rye_core::memory::{Charge, Memory};
 use super::ending::Captured;
 use super::plan::Tap;
 use crate::async_log::Source;
+use crate::masking::{MaskedStream, Masker};
 
 /// Bytes per read: the default capacity of a pipe.
 const CHUNK: usize = 64 * 1024;
@@ -46,8 +47,13 @@ impl Streams {
         pipes: Pipes,
         limit: usize,
         memory: &Arc<Memory>,
+        masker: &Arc<Masker>,
         tap: Option<Tap>,
     ) -> io::Result<Self> {
+        let open = |pipe, source, tap| {
+            let masked = MaskedStream::new(Arc::clone(masker));
+            Capture::open(pipe, limit, memory.open(), source, masked, tap)
+        };
         let stdin = match pipes.stdin {
             Some((fd, bytes)) => Some((pipe::Sender::from_owned_fd(fd)?, bytes)),
             None => None,
@@ -56,12 +62,9 @@ impl Streams {
             stdin,
             stdout: pipes
                 .stdout
-                .map(|pipe| {
-                    let charge = memory.open();
-                    Capture::open(pipe, limit, charge, Source::Stdout, tap.clone())
-                })
+                .map(|pipe| open(pipe, Source::Stdout, tap.clone()))
                 .transpose()?,
-            stderr: Capture::open(pipes.stderr, limit, memory.open(), Source::Stderr, tap)?,
+            stderr: open(pipes.stderr, Source::Stderr, tap)?,
         })
     }
 
@@ -90,7 +93,11 @@ impl Streams {
     }
 
     /// Captured stdout and stderr, and the memory charge for both.
-    pub(super) fn into_captured(self) -> (Captured, Captured, Charge) {
+    pub(super) fn into_captured(mut self) -> (Captured, Captured, Charge) {
+        self.stderr.release();
+        if let Some(stdout) = &mut self.stdout {
+            stdout.release();
+        }
         let mut charge = self.stderr.charge;
         let stdout = self.stdout.map(|stdout| {
             charge.join(stdout.charge);
@@ -121,6 +128,7 @@ pub(super) struct Capture {
     charge: Charge,
     ended: bool,
     source: Source,
+    masked: MaskedStream,
     tap: Option<Tap>,
 }
 
@@ -130,6 +138,7 @@ impl Capture {
         limit: usize,
         charge: Charge,
         source: Source,
+        masked: MaskedStream,
         tap: Option<Tap>,
     ) -> io::Result<Self> {
         Ok(Self {
@@ -139,6 +148,7 @@ impl Capture {
             charge,
             ended: false,
             source,
+            masked,
             tap,
         })
     }
@@ -148,13 +158,29 @@ impl Capture {
     async fn drain(&mut self) -> io::Result<()> {
         let mut chunk = Vec::with_capacity(CHUNK);
         while self.pipe.read_buf(&mut chunk).await? > 0 {
-            self.take(&chunk);
+            self.receive(&chunk);
             chunk.clear();
         }
         self.ended = true;
         Ok(())
     }
 
+    fn receive(&mut self, chunk: &[u8]) {
+        let decided = self.masked.push(chunk);
+        if !decided.is_empty() {
+            self.take(&decided);
+        }
+    }
+
+    /// Takes what was held back as a possible secret.
+    fn release(&mut self) {
+        let held = self.masked.end();
+        if !held.is_empty() {
+            self.take(&held);
+        }
+    }
+
+    /// Takes bytes without secrets.
     fn take(&mut self, chunk: &[u8]) {
         let room = self.limit.saturating_sub(self.captured.bytes.len());
         let kept = &chunk[..chunk.len().min(room)];

@@ -20,7 +20,7 @@
 #![expect(unsafe_code, reason = "steps between fork and exec")]
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ use super::ending::Exit;
 use super::error::Error;
 use super::procfs::{self, Stat};
 use super::{oom, reap};
-use crate::config::{DEATH_VARIABLE, PARENT_VARIABLE};
+use crate::config::{DEATH_VARIABLE, Environment, HIDDEN_VARIABLE, PARENT_VARIABLE};
 
 /// Signals that are passed on to the daemon.
 const PASSED_ON: [Signal; 6] = [
@@ -84,7 +84,8 @@ pub enum Life {
 }
 
 /// Command that starts this program as the daemon with the same arguments; a restarted one does not get `--adopt-copy`.
-pub fn daemon_command(life: Life) -> Command {
+/// The daemon inherits the hidden variables of `environment` in sealed memory.
+pub fn daemon_command(life: Life, environment: &Environment) -> io::Result<Command> {
     #[expect(
         clippy::disallowed_methods,
         reason = "the process module starts processes"
@@ -100,7 +101,16 @@ pub fn daemon_command(life: Life) -> Command {
         Life::First => command.env_remove(DEATH_VARIABLE),
         Life::Later(death) => command.env(DEATH_VARIABLE, death.as_str()),
     };
-    command
+    let hidden = environment.seal_hidden()?;
+    command.env(HIDDEN_VARIABLE, hidden.as_raw_fd().to_string());
+    // SAFETY: the closure makes no system call. It keeps the descriptor open as long as the command.
+    unsafe {
+        command.pre_exec(move || {
+            let _open = &hidden;
+            Ok(())
+        })
+    };
+    Ok(command)
 }
 
 /// Parent process of this daemon, if it is `claimed` (the value of [`PARENT_VARIABLE`]). A variable that was merely
@@ -114,7 +124,7 @@ pub fn of_this_process(claimed: Option<i32>) -> Option<Pid> {
 /// the last one, when no process that it started is left.
 ///
 /// Must be called before any thread is started: it waits for all children, and blocks signals.
-pub fn run(daemon: impl Fn(Life) -> Command, restarts: u32) -> Result<Exit, Error> {
+pub fn run(daemon: impl Fn(Life) -> io::Result<Command>, restarts: u32) -> Result<Exit, Error> {
     let failed = |step| move |source| Error::Parent { step, source };
     // A caller with the parent's pid does not count as part of a run, so no process of a run may inspect or control it.
     prctl::set_dumpable(false)
@@ -128,7 +138,8 @@ pub fn run(daemon: impl Fn(Life) -> Command, restarts: u32) -> Result<Exit, Erro
     let mut life = Life::First;
     loop {
         let kills = oom::kills();
-        let child = start(daemon(life)).map_err(failed("start the daemon"))?;
+        let child = daemon(life).and_then(start);
+        let child = child.map_err(failed("start the daemon"))?;
         let (exit, asked) = watch(&signals, child).map_err(failed("watch the daemon"))?;
         let death = cause(exit, kills, oom::kills());
         let sweep = || end_orphans(&signals).map_err(failed("end what the daemon left"));

@@ -25,6 +25,7 @@ use super::plan::Tap;
 use super::procfs::{self, Stat};
 use super::reap;
 use super::sweep::{self, Orphans};
+use crate::masking::Masker;
 use rye_host::task;
 
 /// Time for which output may stay open after all known processes are gone.
@@ -133,6 +134,7 @@ pub struct Running {
     pub(super) output_limit: usize,
     pub(super) tap: Option<Tap>,
     pub(super) memory: Arc<Memory>,
+    pub(super) masker: Arc<Masker>,
 }
 
 /// A stopped process: the reason, its descendants at that time, and the last signal they got.
@@ -171,6 +173,11 @@ impl Running {
         Self { memory, ..self }
     }
 
+    /// Masks the secrets of `masker` in its output, before the tap sees it.
+    pub fn with_masker(self, masker: Arc<Masker>) -> Self {
+        Self { masker, ..self }
+    }
+
     /// Takes the pipes of its standard input and output, for use while [`finish`](Self::finish) follows it. Its plan
     /// must have [`Input::Pipe`](super::Input::Pipe). Must be called in a runtime.
     pub fn take_pipes(&mut self) -> Result<(pipe::Sender, pipe::Receiver), Error> {
@@ -198,7 +205,8 @@ impl Running {
         let failed = |step| move |source| Error::Follow { step, pid, source };
         let ladder = Ladder::new(self.leader.started, self.timeout, self.grace);
         let leader = self.leader.watched().map_err(failed("watch the end"))?;
-        let mut streams = Streams::open(self.pipes, self.output_limit, &self.memory, self.tap)
+        let (limit, memory) = (self.output_limit, &self.memory);
+        let mut streams = Streams::open(self.pipes, limit, memory, &self.masker, self.tap)
             .map_err(failed("open the pipes"))?;
 
         let (ended_by, fate, elapsed, mut receipt) = {

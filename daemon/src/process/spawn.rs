@@ -111,6 +111,7 @@ impl Spawner {
             output_limit: plan.output_limit,
             tap: None,
             memory: Arc::default(),
+            masker: Arc::default(),
         })
     }
 }

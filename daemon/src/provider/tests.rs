@@ -59,7 +59,7 @@ fn providers_with(variables: &[(&str, &str)]) -> (Arc<ManualClock>, Providers) {
     let variables = variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));
     let environment = Environment::of(variables);
     let timer: Arc<dyn Timer> = Arc::<ManualClock>::clone(&clock);
-    let providers = Providers::new(&environment, timer);
+    let providers = Providers::new(&environment, &[], timer);
     (clock, providers)
 }
 

@@ -124,7 +124,11 @@ impl Supervisor {
                 contracts: Contracts::default(),
                 logs: Logs::default(),
                 runs,
-                providers: Providers::new(&config.environment, Arc::clone(&clock)),
+                providers: Providers::new(
+                    &config.environment,
+                    &config.env.secrets,
+                    Arc::clone(&clock),
+                ),
                 clock,
                 caps: config.budget,
                 suspects,

@@ -164,7 +164,7 @@ pub(crate) async fn recovered(
         contracts: Contracts::default(),
         logs: Logs::default(),
         runs: Weak::<NoOtherRuns>::new(),
-        providers: Providers::new(&Environment::default(), Arc::new(HostClock)),
+        providers: Providers::new(&Environment::default(), &[], Arc::new(HostClock)),
         clock: Arc::new(HostClock),
         caps: Caps::default(),
         suspects: Arc::new(Suspects::open(directory, [], Death::Unknown)),
