@@ -5,6 +5,7 @@
 //! [`Inspector::validate`]; an item that is missing or not a graph is an error.
 
 mod check;
+mod configuration;
 mod directive;
 mod head;
 
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rye_core::definition::show::{self, Format, NodeState, NodeStatus};
-use rye_core::definition::{self, Validation};
+use rye_core::definition::{self, Finding, Severity, Validation};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::memory::Memory;
@@ -133,7 +134,7 @@ impl Inspector {
             if is_directive {
                 directive::check(inside.library, &projects, item, &is_late)
             } else {
-                check::check(inside.library, item, &is_late)
+                check::check(inside.library, &projects, item, &is_late)
             }
         };
         self.projects.visit(site, "validate an item", work).await
@@ -195,6 +196,18 @@ pub fn runnable(item: &ItemRef) -> Result<ItemRef, Error> {
         Ok(item)
     } else {
         Err(Error::NotRunnable { item })
+    }
+}
+
+/// Warning about the whole file.
+fn warning(code: &'static str, message: String) -> Finding {
+    Finding {
+        code,
+        message,
+        node: None,
+        line: 1,
+        column: 1,
+        severity: Severity::Warning,
     }
 }
 

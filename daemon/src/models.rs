@@ -14,18 +14,15 @@ use std::sync::Arc;
 use rye_core::definition::{Finding, Severity};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
-use rye_core::provider::{self, Agent, ModelRequest, Owner, Provider, ResolvedModel, Unresolved};
+use rye_core::provider::{
+    self, AGENT, Agent, ModelRequest, Owner, PROVIDERS, Provider, ResolvedModel, Unresolved,
+};
 use rye_item::{Item, Library, Space, library};
 use serde_json::Value;
 
 use crate::provider::names;
 
 pub use self::list::{Listing, Offer, Offerer};
-
-/// Folder of provider files.
-const PROVIDERS: &str = "agent/providers";
-/// Configuration of tiers, aliases and the default model.
-const AGENT: &str = "agent/agent";
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

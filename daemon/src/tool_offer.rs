@@ -93,7 +93,7 @@ pub fn risks(library: &Library) -> Result<Risks, Error> {
         table,
         source: Box::new(source),
     })?;
-    let risks = Risks::read(&Value::Object(config));
+    let risks = Risks::read(&Value::Object(config), &mut Vec::new());
     risks.map_err(|problem| Error::Risks { problem })
 }
 

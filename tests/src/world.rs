@@ -8,6 +8,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use rye_core::clock::Timestamp;
+use rye_core::id::ItemKind;
+use rye_core::seal::{SecretKey, sign_text};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -274,6 +277,16 @@ impl World {
     pub fn tool(&self, file: &str, text: &str) {
         let path = self.write(&format!(".ai/tools/{file}"), text);
         let _signed = self.ryectl("sign").arg(path).ok();
+    }
+
+    /// Signs the YAML file at `path` with the user's key, as another program would that does not check it.
+    pub fn sign_unchecked(&self, kind: ItemKind, path: &Path) {
+        let key = self.home().join(".ai/config/keys/signing/private_key.pem");
+        let pem = fs::read_to_string(key).expect("the user has a key");
+        let key = SecretKey::from_pem(&pem).expect("the key is one");
+        let text = fs::read_to_string(path).expect("the world is ours");
+        let signed = sign_text(kind, "yaml", &text, &key, Timestamp::default());
+        fs::write(path, signed.expect("YAML can be signed")).expect("the world is ours");
     }
 
     /// Writes and signs a Python tool whose `execute` has `body`.

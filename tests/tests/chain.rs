@@ -1,5 +1,6 @@
 //! Chains of tool, runtime and primitive: the valid forms, and the errors for invalid ones.
 
+use rye_core::id::ItemKind;
 use rye_tests::World;
 use serde_json::{Value, json};
 
@@ -13,6 +14,17 @@ fn element(name: &str, executor: &str, more: &str) -> String {
 
 fn write(world: &World, name: &str, executor: &str, more: &str) {
     world.tool(&format!("t/{name}.yaml"), &element(name, executor, more));
+}
+
+/// Writes an element that `ryectl sign` refuses with `told`, and signs it without that check.
+fn write_refused(world: &World, name: &str, more: &str, told: &[&str]) {
+    let path = world.write(
+        &format!(".ai/tools/t/{name}.yaml"),
+        element(name, BASH, more),
+    );
+    let refused = world.ryectl("sign").arg(&path).run().code(2);
+    let _told = refused.stderr_contains(told);
+    world.sign_unchecked(ItemKind::Tool, &path);
 }
 
 const BASH: &str = "rye/core/runtimes/bash";
@@ -30,11 +42,11 @@ fn a_chain_that_cannot_be_made_is_refused_with_what_is_wrong_and_leaves_no_run()
     write(&world, "dead", "null", "");
     write(&world, "astray", "t/nowhere", "");
     write(&world, "climbing", "../secret", "");
-    write(
+    write_refused(
         &world,
         "isolated",
-        BASH,
         "isolation: {}\nconfig: {script: cat}",
+        &["isolated.yaml", "`isolation` (line 7)", "not supported"],
     );
     let cases: [(&str, i32, &[&str]); 6] = [
         ("round", 2, &["circular", "t/round", "about.yaml"]),
@@ -74,7 +86,16 @@ fn chain_requirements_are_checked_before_run_exists() {
     let library = element("library", "null", "").replace("tool_type: tool", "tool_type: library");
     world.tool("t/library.yaml", &library);
     write(&world, "on-library", "t/library", "");
-    write(&world, "misspelt", BASH, "confg: {script: cat}");
+    write_refused(
+        &world,
+        "misspelt",
+        "confg: {script: cat}",
+        &[
+            "misspelt.yaml",
+            "`confg` (line 7)",
+            "did you mean `config`?",
+        ],
+    );
     write(
         &world,
         "taking",

@@ -1,5 +1,6 @@
 //! Configuration that decides how runs behave: without a valid signature nothing starts.
 
+use rye_core::id::ItemKind;
 use rye_tests::World;
 use serde_json::Value;
 
@@ -68,7 +69,7 @@ fn configuration_of_the_user_counts_in_every_project() {
         .run()
         .code(4)
         .stderr_contains(&["is not signed"]);
-    let _signed = world.ryectl("sign").arg(&path).ok();
+    world.sign_unchecked(ItemKind::Config, &path);
     let out = world.ryectl("run cfg/gate").run().code(2);
     let _told = out.stderr_contains(&["retry.max_retries", "config:agent/resilience"]);
 }
@@ -95,7 +96,9 @@ fn invalid_configuration_names_entry_and_space() {
         ),
     ] {
         let path = world.write(&format!(".ai/config/agent/{name}.yaml"), config(name, body));
-        let _signed = world.ryectl("sign").arg(&path).ok();
+        let refused = world.ryectl("sign").arg(&path).run().code(2);
+        let _told = refused.stderr_contains(&told);
+        world.sign_unchecked(ItemKind::Config, &path);
         let out = world
             .ryectl("run cfg/gate")
             .run()

@@ -61,6 +61,9 @@ pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Fai
                             "what was signed is not kept for comparison: {error}"
                         ));
                     }
+                    for warning in &done.warnings {
+                        output.warning(warning);
+                    }
                     if output.format() == Format::Text {
                         output.line(&line(&done))?;
                         note_changes(&done, changes.as_ref(), output);
@@ -90,6 +93,7 @@ pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Fai
                     "fingerprint": fingerprint,
                     "changed": done.change == Change::Written,
                     "named": done.named,
+                    "warnings": done.warnings,
                     "before": before,
                     "changes": changes,
                 })

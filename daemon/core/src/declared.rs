@@ -14,7 +14,7 @@ mod read;
 
 pub use self::fields::Fields;
 pub use self::finding::{Finding, errors};
-pub(crate) use self::keys::ITEM;
+pub(crate) use self::keys::{ITEM, OF_THE_ORIGINAL};
 pub use self::keys::{Key, Keys, is_free, is_variable, unknown_key, unknown_keys};
 pub(crate) use self::read::{At, Reader, TOO_COMPLEX, Zero, brief, is_inert, shorten};
 

@@ -46,5 +46,6 @@ pub mod tool;
 
 pub mod policy;
 
+pub mod configuration;
 pub mod thread;
 pub mod walker;

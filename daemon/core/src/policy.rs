@@ -38,6 +38,9 @@ pub const SYSTEM: &str = "system";
 const HOOKS: &str = "hook_conditions";
 const CLASSIFICATION: &str = "error_classification";
 
+/// Names of the files that a policy is read from.
+pub const FILES: [&str; 4] = [COORDINATION, CLASSIFICATION, HOOKS, RESILIENCE];
+
 /// The lists of hooks, with their layers.
 const LAYERS: [(&str, u8); 2] = [("builtin_hooks", 2), ("infra_hooks", 3)];
 
@@ -75,7 +78,7 @@ impl Policy {
         let mut ignored = std::mem::take(&mut resilience.ignored);
         Ok(Self {
             hooks: hooks(&config[HOOKS], resilience.retries, &mut ignored)?,
-            classifier: Classifier::read(&config[CLASSIFICATION])?,
+            classifier: Classifier::read(&config[CLASSIFICATION], &mut ignored)?,
             waits: coordination::read(&config[COORDINATION], &mut ignored)?,
             resilience,
             ignored,
@@ -148,10 +151,9 @@ fn hooks(
     ignored: &mut Vec<String>,
 ) -> Result<Vec<Hook>, String> {
     let lists = LAYERS.map(|(key, _)| key);
-    let Some(file) = ConfigSection::file(HOOKS, config, &[&lists, &THREAD_KEYS])? else {
+    let Some(file) = ConfigSection::file(HOOKS, config, &lists, &THREAD_KEYS, ignored)? else {
         return Ok(Vec::new());
     };
-    file.ignore(&THREAD_KEYS, ignored);
     let mut hooks = Vec::new();
     for (key, layer) in LAYERS {
         for (at, entry) in file.entries(key)?.iter().enumerate() {

@@ -43,6 +43,11 @@ mod api;
 mod received;
 mod size;
 
+/// The folder of provider files.
+pub const PROVIDERS: &str = "agent/providers";
+/// The configuration of tiers, aliases and the default model.
+pub const AGENT: &str = "agent/agent";
+
 pub use self::agent::Agent;
 pub use self::api::{Decoder, Wire, assemble};
 pub use self::choice::{ModelRequest, ResolvedModel, Thinking, Unresolved, resolve};

@@ -43,6 +43,7 @@ use crate::trust::{PartialCoverage, TrustStore, TrustedKey};
 
 pub use self::catalog::{Entry, ListedItem};
 pub use self::config::Layers;
+pub(crate) use self::config::{ConfigFile, merged_over_shipped};
 pub(crate) use self::declared::{check_location, nameless};
 pub use self::documents::Document;
 pub use self::draft::Draft;

@@ -16,13 +16,16 @@ use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
 use rye_core::clock::Timestamp;
-use rye_core::error::{ErrorKind, Kinded};
+use rye_core::configuration;
+use rye_core::error::{ErrorKind, Kinded, with_sources};
+use rye_core::expr::did_you_mean;
 use rye_core::id::{InvalidId, ItemId, ItemKind, ItemRef};
+use rye_core::provider::Owner;
 use rye_core::seal::{self, Coverage, SecretKey, Token};
 
 use crate::file;
-use crate::library::{self, check_location};
-use crate::metadata::{self, Metadata};
+use crate::library::{self, ConfigFile, check_location};
+use crate::metadata::{self, Metadata, Unread};
 use crate::spaces::{self, FOLDER, ItemLocation, SKIPPED, Space, Spaces};
 use crate::trust;
 
@@ -101,6 +104,20 @@ pub enum Error {
         /// The problem and the fix.
         problem: String,
     },
+    /// Every run that reads this configuration would be refused.
+    #[error("failed to sign `{path}`: {problem}")]
+    Configuration {
+        path: PathBuf,
+        /// The problem and the fix.
+        problem: String,
+    },
+    /// The tool has keys for which it would be refused.
+    #[error("failed to sign `{path}`: {problem}")]
+    Unread {
+        path: PathBuf,
+        /// The keys, with their lines and the fix.
+        problem: String,
+    },
     /// The item has no version or an invalid one.
     #[error("failed to sign `{path}`: `version` must be three numbers, as in \"1.0.0\"{}",
         found.as_ref().map(|found| format!(", not \"{found}\"")).unwrap_or_default())]
@@ -140,6 +157,8 @@ impl Kinded for Error {
             | Self::Unfit { .. }
             | Self::NoKey { .. }
             | Self::Schema { .. }
+            | Self::Configuration { .. }
+            | Self::Unread { .. }
             | Self::Version { .. }
             | Self::Bare { .. } => ErrorKind::Invalid,
             Self::NotFound { .. } => ErrorKind::NotFound,
@@ -166,6 +185,8 @@ pub struct Signed {
     pub previous_signature: Option<Token>,
     /// The signed content, with line ends normalised.
     pub text: String,
+    /// Entries of configuration that have no effect.
+    pub warnings: Vec<String>,
 }
 
 /// Effect of signing on the file.
@@ -347,7 +368,7 @@ pub fn sign(
     let before = seal::claim(kind, extension, text);
     let text = with_name(place, text)?;
     let (named, text) = (matches!(text, Cow::Owned(_)), &*text);
-    check(spaces, place, text)?;
+    let warnings = check(spaces, place, text)?;
     let seal_error = |source| Error::Seal {
         path: path.clone(),
         source,
@@ -365,6 +386,7 @@ pub fn sign(
             named: false,
             previous_signature: before,
             text: covered,
+            warnings,
         });
     }
     let signed = seal::sign_text(kind, extension, text, key, at).map_err(seal_error)?;
@@ -383,6 +405,7 @@ pub fn sign(
         named,
         previous_signature: before,
         text: covered,
+        warnings,
     })
 }
 
@@ -413,10 +436,10 @@ fn with_name<'a>(place: &ItemLocation, text: &'a str) -> Result<Cow<'a, str>, Er
         return Err(Error::Bare { path, how });
     }
     let added = name::added(item.kind, place.extension, text, name);
-    let is_read = |text: &String| {
-        let name = Some(name.to_owned());
-        metadata(place, text).is_ok_and(|after| after == Metadata { name, ..before })
-    };
+    let name = Some(name.to_owned());
+    let expected = without_lines(Metadata { name, ..before });
+    let is_read =
+        |text: &String| metadata(place, text).is_ok_and(|after| without_lines(after) == expected);
     match added.filter(is_read) {
         Some(text) => Ok(Cow::Owned(text)),
         None => Err(Error::Misplaced {
@@ -425,8 +448,16 @@ fn with_name<'a>(place: &ItemLocation, text: &'a str) -> Result<Cow<'a, str>, Er
     }
 }
 
-/// Refuses to sign an item that could not be used.
-fn check(spaces: &Spaces, place: &ItemLocation, text: &str) -> Result<(), Error> {
+/// Removes the positions, which an added line changes.
+fn without_lines(mut metadata: Metadata) -> Metadata {
+    for unread in &mut metadata.unread {
+        unread.line = None;
+    }
+    metadata
+}
+
+/// Refuses to sign an item that could not be used. Returns notes about entries of configuration without effect.
+fn check(spaces: &Spaces, place: &ItemLocation, text: &str) -> Result<Vec<String>, Error> {
     schemas::check(spaces, place, &seal::normalise(text))?;
     if place.item.kind == ItemKind::Config && trust::is_entry(&place.item.id) {
         let path = place.path();
@@ -439,14 +470,92 @@ fn check(spaces: &Spaces, place: &ItemLocation, text: &str) -> Result<(), Error>
     check_location(place, &metadata).map_err(|error| Error::Misplaced {
         source: Box::new(error),
     })?;
-    if metadata.version.as_deref().is_some_and(is_version) {
-        Ok(())
-    } else {
-        Err(Error::Version {
+    if !metadata.version.as_deref().is_some_and(is_version) {
+        return Err(Error::Version {
             path: place.path(),
             found: metadata.version,
-        })
+        });
     }
+    // Without an executor it is a file that others read, such as a schema of configuration.
+    if metadata.executor_id.is_some() && !metadata.unread.is_empty() {
+        return Err(Error::Unread {
+            path: place.path(),
+            problem: unread_keys(&metadata.unread),
+        });
+    }
+    if place.item.kind == ItemKind::Config {
+        return check_configuration(spaces, place, &seal::normalise(text));
+    }
+    Ok(Vec::new())
+}
+
+/// Describes the keys for which a tool is refused, for people.
+fn unread_keys(unread: &[Unread]) -> String {
+    let told = unread.iter().map(|unread| {
+        let Unread {
+            key,
+            line,
+            is_known,
+            suggestion,
+        } = unread;
+        let line = line.map_or_else(String::new, |line| format!(" (line {line})"));
+        let why = if *is_known {
+            " is not supported by this version".to_owned()
+        } else {
+            format!(" is unknown{}", did_you_mean(*suggestion))
+        };
+        format!("the key `{key}`{line}{why}")
+    });
+    let told: Vec<String> = told.collect();
+    format!(
+        "{}; a run would refuse it: correct the key, or call it `x-…`",
+        told.join("; ")
+    )
+}
+
+/// Refuses a configuration file for which runs would be refused. It is merged as runs merge it, over the files of the
+/// spaces below. Returns notes about entries without effect.
+fn check_configuration(
+    spaces: &Spaces,
+    place: &ItemLocation,
+    text: &str,
+) -> Result<Vec<String>, Error> {
+    let (item, path) = (&place.item, place.path());
+    let refused = |problem: String| Error::Configuration {
+        path: path.clone(),
+        problem,
+    };
+    let (owner, below) = match place.space {
+        Space::Project => (Owner::Project, readable(spaces, item, Space::User)),
+        Space::User | Space::System => (Owner::User, None),
+    };
+    let below = below
+        .as_ref()
+        .map(|(place, text)| (place.path(), place.extension, text));
+    let below = below.as_ref().map(|(path, extension, text)| ConfigFile {
+        space: Space::User,
+        path,
+        extension,
+        text,
+    });
+    let own = ConfigFile {
+        space: place.space,
+        path: &path,
+        extension: place.extension,
+        text,
+    };
+    let merged = library::merged_over_shipped(item, below.into_iter().chain([own]));
+    let (merged, mut notes) = merged.map_err(|error| refused(with_sources(&error)))?;
+    notes.extend(configuration::check(&item.id, owner, text, merged).map_err(refused)?);
+    Ok(notes)
+}
+
+/// The configuration file `item` of `space`, if it can be read.
+fn readable(spaces: &Spaces, item: &ItemRef, space: Space) -> Option<(ItemLocation, String)> {
+    let (place, content) = spaces.find(item, space).ok()??;
+    let text = seal::normalise(metadata::utf8(&content).ok()?).into_owned();
+    metadata::configuration(place.extension, &text).ok()?;
+    Some((place, text))
 }
 
 /// True if `text` is a version that can be signed: `N.N.N`, without leading zeros.

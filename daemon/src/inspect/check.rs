@@ -6,20 +6,21 @@
 
 use std::collections::BTreeSet;
 
-use rye_core::capability::Layer;
+use rye_core::capability::{Capability, Layer, Primary};
 use rye_core::definition::{self, About, Around, Inputs, Remark, Severity, Validation};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::model::Object;
-use rye_core::thread::ThreadOrder;
+use rye_core::thread::{ThreadOrder, ThreadTool};
 use rye_core::yaml;
 use rye_item::library::{self, Draft};
 use rye_item::{Library, Space};
 
-use super::{Checked, Error, graph_only, head};
+use super::{Checked, Error, configuration, graph_only, head};
 use crate::chain::{self, STATE_GRAPH, Terminal};
 use crate::directives;
 use crate::port;
+use crate::projects::Projects;
 
 /// Maximum number of items below a graph whose permissions are checked.
 const MOST_BELOW: usize = 200;
@@ -27,6 +28,7 @@ const MOST_BELOW: usize = 200;
 /// Checks `item` and the items it uses. Blocks.
 pub(super) fn check(
     library: &Library,
+    projects: &Projects,
     item: ItemRef,
     is_late: &dyn Fn() -> bool,
 ) -> Result<Checked, Error> {
@@ -35,6 +37,7 @@ pub(super) fn check(
         let mut remarks = remarks(library, &item, used, params);
         if let Some(layer) = &layer {
             remarks.extend(below(library, layer, used, is_late));
+            remarks.extend(not_started(layer, used, params));
         }
         remarks
     };
@@ -47,9 +50,11 @@ pub(super) fn check(
     let refusal = match chain::resolve(library, &item, None) {
         Ok(chain) => {
             graph_only(&item, &chain, "checked")?;
+            let mut report = definition::validate_among(&chain.tool().text, &around);
+            configured(library, projects, &mut report);
             return Ok(Checked {
                 path: chain.tool().path.display().to_string(),
-                report: definition::validate_among(&chain.tool().text, &around),
+                report,
             });
         }
         Err(refusal) => refusal,
@@ -64,10 +69,18 @@ pub(super) fn check(
     let mut report = definition::validate_among(&draft.text, &around);
     report.add(head::check(library, &item, &draft.text));
     put_refusal(&mut report, &refusal);
+    configured(library, projects, &mut report);
     Ok(Checked {
         path: draft.path.display().to_string(),
         report,
     })
+}
+
+/// Adds findings about the configuration of runs.
+fn configured(library: &Library, projects: &Projects, report: &mut Validation) {
+    let mut found = Vec::new();
+    let _policy = configuration::policy(library, projects, &mut found);
+    report.add(found);
 }
 
 /// Adds the reason why the file must not be used in its current state.
@@ -183,6 +196,20 @@ fn below(
         }
     }
     remarks
+}
+
+/// Remark that `layer` does not permit the directive that the tool `used` starts with these parameters.
+fn not_started(layer: &Layer, used: &ItemRef, params: &Object) -> Option<Remark> {
+    // A directive that a template names is not known yet.
+    let order = ThreadOrder::of_tool(ThreadTool::of(&used.id)?, params.clone()).ok()?;
+    let needed = Capability::of(Primary::Execute, &order.directive);
+    (!layer.allows(&needed)).then(|| {
+        let message = format!(
+            "`{}` starts `{}`, and `permissions` do not cover `{needed}`; add it to them",
+            used.id, order.directive
+        );
+        about_item("not_permitted", message)
+    })
 }
 
 /// Remarks for the author of `graph` about its use of the item `used` with these parameters.

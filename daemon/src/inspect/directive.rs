@@ -6,19 +6,20 @@
 //! who runs it. A file that must not be used is checked as text, as for graphs. **Failure.** A check that exceeds its
 //! time or memory ends with the error `too_complex`.
 
-use rye_core::capability::Layer;
+use rye_core::capability::{Layer, Named, Primary, may_meet};
 use rye_core::conversation::{Root, ToolMode};
 use rye_core::definition::{Finding, Severity, Validation};
 use rye_core::directive::{self, Directive, Effective, Knowledge, Values};
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{ItemId, ItemRef};
 use rye_core::model::Object;
+use rye_core::policy::Policy;
 use rye_core::provider::{ModelRequest, ResolvedModel};
-use rye_core::thread::OfferedTool;
+use rye_core::thread::{OfferedTool, ThreadTool};
 use rye_item::{Library, Space};
 
 use super::check::{put_refusal, text_of};
-use super::{Checked, Error, MOST_MEMORY};
+use super::{Checked, Error, MOST_MEMORY, configuration, warning};
 use crate::models::Models;
 use crate::projects::Projects;
 use crate::{chain, directives, tool_offer};
@@ -84,9 +85,10 @@ impl DirectiveCheck<'_> {
     /// Findings in all dependencies of the directive.
     fn around(&self, space: Space, directive: Directive) -> Vec<Finding> {
         let mut found = Vec::new();
-        let model = self
-            .model(&directive)
-            .map_err(|refusal| found.push(refusal));
+        let policy = configuration::policy(self.library, self.projects, &mut found);
+        let ignored = policy.iter().flat_map(|policy| policy.ignored());
+        found.extend(ignored.map(|text| warning("no_effect", text.clone())));
+        let model = self.model(&directive, &mut found);
         let mut warnings = Vec::new();
         let effective = match directives::with_parents(
             self.library,
@@ -101,18 +103,15 @@ impl DirectiveCheck<'_> {
                 return found;
             }
         };
+        found.extend(no_children(&effective.permissions().patterns));
         let knowledge = self.knowledge(&effective, &mut found);
         match tool_offer::check_risks(self.library, self.item, &effective) {
             Ok(told) => found.extend(told.map(|text| warning("risk", text))),
-            Err(error) => found.push(Finding {
-                severity: Severity::Error,
-                ..finding(error.code(), &error)
-            }),
+            Err(error) => found.push(configuration::refusal(error.code(), &error)),
         }
-        let (Some(knowledge), Ok(model)) = (knowledge, model) else {
-            return found;
-        };
-        self.offered(&effective, &model, &knowledge, &mut found);
+        if let (Some(policy), Some(knowledge), Some(model)) = (policy, knowledge, model) {
+            self.offered(&effective, &model, &policy, &knowledge, &mut found);
+        }
         found
     }
 
@@ -155,17 +154,10 @@ impl DirectiveCheck<'_> {
         &self,
         effective: &Effective,
         model: &ResolvedModel,
+        policy: &Policy,
         knowledge: &Knowledge,
         found: &mut Vec<Finding>,
     ) {
-        let snapshot = match self.library.snapshot() {
-            Ok(snapshot) => snapshot,
-            Err(error) => return found.push(finding("configuration", &error)),
-        };
-        let policy = match self.projects.read_policy(&snapshot.policy) {
-            Ok(policy) => policy,
-            Err(error) => return found.push(finding("configuration", &error)),
-        };
         let layers = [Layer {
             source: format!("permissions of {}", self.item),
             patterns: effective.permissions().patterns,
@@ -174,7 +166,7 @@ impl DirectiveCheck<'_> {
             self.library,
             effective,
             &layers,
-            &policy,
+            policy,
             model,
             self.is_late,
         ) {
@@ -188,17 +180,60 @@ impl DirectiveCheck<'_> {
     }
 
     /// Resolves its model, as if all secrets were present.
-    fn model(&self, directive: &Directive) -> Result<ResolvedModel, Finding> {
-        let models = Models::read(self.library).map_err(|error| finding("models", &error))?;
+    fn model(&self, directive: &Directive, found: &mut Vec<Finding>) -> Option<ResolvedModel> {
+        let models = match Models::read(self.library) {
+            Ok(models) => models,
+            Err(error) => {
+                let refusal = configuration::refusal("models", &error);
+                // The policy may be refused because of the same file.
+                if found.iter().all(|other| other.message != refusal.message) {
+                    found.push(refusal);
+                }
+                return None;
+            }
+        };
+        found.extend(
+            models
+                .warnings
+                .iter()
+                .map(|text| warning("models", text.clone())),
+        );
         let asked = ModelRequest {
             wish: Some(&directive.model),
             tools: directive.tools,
             ..ModelRequest::default()
         };
-        let chosen = models.choose(&asked, &|_, _| true);
-        let (model, _) = chosen.map_err(|error| finding(error.code(), &error))?;
-        Ok(model)
+        match models.choose(&asked, &|_, _| true) {
+            Ok((model, other)) => {
+                found.extend(other.map(|text| warning("other_model", text)));
+                Some(model)
+            }
+            Err(error) => {
+                found.push(finding(error.code(), &error));
+                None
+            }
+        }
     }
+}
+
+/// Finding that `permissions` name a tool that starts threads, and no directive that it could start.
+fn no_children(permissions: &[String]) -> Option<Finding> {
+    const DIRECTIVES: &str = "rye.execute.directive.*";
+    let starts = |pattern: &&String| match Named::of(pattern, Primary::Execute) {
+        Some(Named::Item(item)) => ThreadTool::of(&item.id).is_some(),
+        Some(Named::Below(..)) | None => false,
+    };
+    let pattern = permissions.iter().find(starts)?;
+    let has_directives = permissions
+        .iter()
+        .any(|pattern| may_meet(pattern, DIRECTIVES));
+    (!has_directives).then(|| {
+        let text = format!(
+            "`{pattern}` starts no thread without the permission for its directive: add \
+             <directive>team.review</directive> in <execute>, with the id of the directive"
+        );
+        warning("not_permitted", text)
+    })
 }
 
 /// Finding that the prompt leaves no room for an answer, as far as that is known without inputs.
@@ -242,17 +277,6 @@ fn too_complex() -> Finding {
     Finding {
         severity: Severity::Error,
         ..warning("too_complex", text)
-    }
-}
-
-fn warning(code: &'static str, message: String) -> Finding {
-    Finding {
-        code,
-        message,
-        node: None,
-        line: 1,
-        column: 1,
-        severity: Severity::Warning,
     }
 }
 

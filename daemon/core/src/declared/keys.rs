@@ -30,6 +30,9 @@ pub(crate) const ITEM: Key = Key::named(&[
     "tags",
 ]);
 
+/// Keys that the original writes at the top of its configuration files, without effect here.
+pub(crate) const OF_THE_ORIGINAL: [&str; 2] = ["schema_version", "tool_type"];
+
 /// The keys of one kind of map.
 #[derive(Debug, Clone, Copy)]
 pub struct Keys {

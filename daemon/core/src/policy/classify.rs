@@ -88,6 +88,8 @@ const READ: [&str; 5] = [
 ];
 
 const KEYS: [&str; 3] = ["patterns", PROVIDER_ERRORS, "default"];
+/// Keys by which the original documents its language.
+const IGNORED: [&str; 3] = ["operators", "combinators", "retry_policy_types"];
 /// The list of rows that classify the errors of providers.
 const PROVIDER_ERRORS: &str = "provider_errors";
 /// Keys of a pattern besides those of every row.
@@ -216,8 +218,9 @@ impl Pause {
 }
 
 impl Classifier {
-    /// Reads the section; without one only the daemon's own codes are known.
-    pub(super) fn read(config: &Value) -> Result<Self, String> {
+    /// Reads the section; without one only the daemon's own codes are known. Entries without effect are added to
+    /// `ignored`.
+    pub(super) fn read(config: &Value, ignored: &mut Vec<String>) -> Result<Self, String> {
         let mut classifier = Self {
             rules: Vec::new(),
             provider_errors: Vec::new(),
@@ -230,7 +233,8 @@ impl Classifier {
                 },
             },
         };
-        let Some(file) = ConfigSection::file(CLASSIFICATION, config, &[&KEYS])? else {
+        let file = ConfigSection::file(CLASSIFICATION, config, &KEYS, &IGNORED, ignored)?;
+        let Some(file) = file else {
             return Ok(classifier);
         };
         for entry in file.entries("patterns")? {

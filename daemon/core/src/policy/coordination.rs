@@ -18,10 +18,10 @@ const WAITS: [&str; 2] = ["default_timeout", "max_timeout"];
 
 /// Reads the waiting times of the merged section; entries without effect are added to `ignored`.
 pub(super) fn read(config: &Value, ignored: &mut Vec<String>) -> Result<Waits, String> {
-    let Some(file) = ConfigSection::file(COORDINATION, config, &[&KEYS, &IGNORED])? else {
+    let file = ConfigSection::file(COORDINATION, config, &KEYS, &IGNORED, ignored)?;
+    let Some(file) = file else {
         return Ok(Waits::default());
     };
-    file.ignore(&IGNORED, ignored);
     let waits = file.part("wait_threads", &WAITS)?;
     waits
         .as_ref()

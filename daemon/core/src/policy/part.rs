@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::declared::{Fields, ITEM};
+use crate::declared::{Fields, ITEM, OF_THE_ORIGINAL};
 use crate::model::Object;
 use crate::pattern::unknown_key;
 
@@ -34,11 +34,14 @@ pub(super) struct ConfigSection<'c> {
 }
 
 impl<'c> ConfigSection<'c> {
-    /// Opens the file `section`, with no other keys than those of every file and `known`; `None` if it is absent.
+    /// Opens the file `section`, with no other keys than those of every file, `known` and `inert`; `None` if it is
+    /// absent. Keys without effect are added to `ignored`.
     pub(super) fn file(
         section: &'static str,
         value: &'c Value,
-        known: &[&[&str]],
+        known: &[&str],
+        inert: &[&str],
+        ignored: &mut Vec<String>,
     ) -> Result<Option<Self>, String> {
         let map = match value {
             Value::Null => return Ok(None),
@@ -47,16 +50,18 @@ impl<'c> ConfigSection<'c> {
                 return Err(fault(section, None, "it holds no map"));
             }
         };
-        let known = known.iter().copied().chain([ITEM.0]);
-        let known = known.flatten().copied();
-        match unknown_key(map, known) {
-            Some(problem) => Err(fault(section, None, &problem)),
-            None => Ok(Some(Self {
-                section,
-                path: String::new(),
-                map,
-            })),
+        let inert = inert.iter().chain(&OF_THE_ORIGINAL).copied();
+        let known = known.iter().chain(ITEM.0).copied().chain(inert.clone());
+        if let Some(problem) = unknown_key(map, known) {
+            return Err(fault(section, None, &problem));
         }
+        let file = Self {
+            section,
+            path: String::new(),
+            map,
+        };
+        file.ignore(inert, ignored);
+        Ok(Some(file))
     }
 
     /// Opens the map `key`, which may have these keys only.
@@ -86,9 +91,13 @@ impl<'c> ConfigSection<'c> {
     }
 
     /// Records which of `keys` are present without effect.
-    pub(super) fn ignore(&self, keys: &[&str], ignored: &mut Vec<String>) {
+    pub(super) fn ignore<'k>(
+        &self,
+        keys: impl IntoIterator<Item = &'k str>,
+        ignored: &mut Vec<String>,
+    ) {
         let (section, path) = (self.section, &self.path);
-        let there = keys.iter().filter(|key| self.map.contains_key(**key));
+        let there = keys.into_iter().filter(|key| self.map.contains_key(*key));
         ignored.extend(there.map(|key| {
             format!("`config:agent/{section}`: `{path}{key}` has no effect; nothing here reads it (no_effect)")
         }));

@@ -91,14 +91,14 @@ impl Preload {
 impl Resilience {
     /// Reads the merged section.
     pub(super) fn read(config: &Value) -> Result<Self, String> {
-        let Some(file) = ConfigSection::file(RESILIENCE, config, &[&KEYS, &IGNORED])? else {
+        let mut ignored = Vec::new();
+        let file = ConfigSection::file(RESILIENCE, config, &KEYS, &IGNORED, &mut ignored)?;
+        let Some(file) = file else {
             return Ok(Self {
                 children: children::usual(),
                 ..Self::default()
             });
         };
-        let mut ignored = Vec::new();
-        file.ignore(&IGNORED, &mut ignored);
         let limits = file.part("limits", &LIMITS)?;
         let limits = limits.as_ref();
         let repeated = limits.map(|limits| limits.whole("repeated_calls"));
@@ -120,7 +120,7 @@ fn retries(file: &ConfigSection<'_>, ignored: &mut Vec<String>) -> Result<Option
     let Some(retry) = file.part("retry", &known)? else {
         return Ok(None);
     };
-    retry.ignore(&IGNORED_RETRIES, ignored);
+    retry.ignore(IGNORED_RETRIES, ignored);
     retry.whole("max_retries")
 }
 
@@ -148,7 +148,7 @@ fn on_exceed(
     let Some(enforcement) = of_limits(limits, "enforcement", &known)? else {
         return Ok(OnExceed::default());
     };
-    enforcement.ignore(&IGNORED_CHECKS, ignored);
+    enforcement.ignore(IGNORED_CHECKS, ignored);
     let expected = "escalate, suspend, fail or abort";
     let word = enforcement.word("on_exceed", &WORDS, expected)?;
     Ok(word.unwrap_or_default())

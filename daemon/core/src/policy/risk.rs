@@ -85,9 +85,10 @@ pub struct RiskVerdict {
 }
 
 impl Risks {
-    /// Reads the merged file. The error names the problem, its position and the fix.
-    pub fn read(config: &Value) -> Result<Self, String> {
-        let file = ConfigSection::file(CAPABILITY_RISK, config, &[&["risks"]])?;
+    /// Reads the merged file; entries without effect are added to `ignored`. The error names the problem, its position
+    /// and the fix.
+    pub fn read(config: &Value, ignored: &mut Vec<String>) -> Result<Self, String> {
+        let file = ConfigSection::file(CAPABILITY_RISK, config, &["risks"], &[], ignored)?;
         let file = file.ok_or_else(|| fault(CAPABILITY_RISK, None, "it says nothing"))?;
         let mut risks = Vec::new();
         for given in file.entries("risks")? {
@@ -164,7 +165,7 @@ mod tests {
     /// The shipped table.
     fn shipped() -> Risks {
         let text = include_str!("../../../../.ai/config/agent/capability_risk.yaml");
-        Risks::read(&crate::yaml::parse(text).unwrap().value).unwrap()
+        Risks::read(&crate::yaml::parse(text).unwrap().value, &mut Vec::new()).unwrap()
     }
 
     #[test]
@@ -238,7 +239,7 @@ mod tests {
                 "did you mean `pattern`?",
             ),
         ] {
-            let problem = Risks::read(&config).unwrap_err();
+            let problem = Risks::read(&config, &mut Vec::new()).unwrap_err();
             assert!(problem.contains(told), "{problem}");
             assert!(
                 problem.contains("ryectl sign config:agent/capability_risk"),

@@ -873,6 +873,28 @@ fn hooks_are_ordered_by_layer_without_thread_hooks() {
 }
 
 #[test]
+fn keys_of_files_of_the_original_have_no_effect_and_are_reported() {
+    let head = json!({"schema_version": "1.0.0", "tool_type": "config"});
+    let mut classification = head.clone();
+    for key in ["operators", "combinators", "retry_policy_types"] {
+        classification[key] = json!([]);
+    }
+    for (file, content, count) in [
+        (RESILIENCE, head.clone(), 2),
+        (COORDINATION, head.clone(), 2),
+        (HOOKS, head.clone(), 2),
+        (CLASSIFICATION, classification, 5),
+    ] {
+        let policy = Policy::from_config(&json!({file: content})).unwrap();
+        assert_eq!(policy.ignored().len(), count, "{file}");
+        assert!(policy.ignored().iter().all(|note| note.contains(file)));
+    }
+    let mut ignored = Vec::new();
+    Risks::read(&head, &mut ignored).unwrap();
+    assert_eq!(ignored.len(), 2);
+}
+
+#[test]
 fn coordination_sets_longest_wait_and_refuses_unknown_keys() {
     let read = |coordination: Value| Policy::from_config(&json!({COORDINATION: coordination}));
     let waits =

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::file;
 use super::usage::Prices;
-use crate::declared::{At, Finding, ITEM, Key, Keys, Reader, is_free};
+use crate::declared::{At, Finding, ITEM, Key, Keys, OF_THE_ORIGINAL, Reader, is_free};
 use crate::yaml::Document;
 
 /// Most tokens of one answer where neither model nor directive ask for less.
@@ -29,6 +29,7 @@ const FILE: Keys = Keys {
                 "prices",
                 "max_output_tokens",
             ]),
+            Key::named(&OF_THE_ORIGINAL),
         ],
     )
 };
@@ -65,6 +66,12 @@ impl Agent {
 fn read(reader: &mut Reader<'_>) -> Option<Agent> {
     let root = reader.root();
     reader.map(&root, &FILE)?;
+    for key in OF_THE_ORIGINAL {
+        if let Some(at) = root.child(key) {
+            let message = format!("`{key}` has no effect; nothing here reads it");
+            reader.warn("no_effect", at.named(), message);
+        }
+    }
     let provider = root.given("provider");
     let default_provider = provider.and_then(|at| {
         reader.map(&at, &PROVIDER)?;

@@ -1,8 +1,10 @@
 //! Configuration that affects the behaviour of runs, as a project sees it.
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use rye_core::id::{ItemId, ItemKind, ItemRef};
+use rye_core::policy;
 use rye_core::seal::{canonical, sha256_hex};
 use serde_json::{Map, Value};
 
@@ -26,13 +28,8 @@ const FILES: [&str; 6] = [
     "resilience",
 ];
 
-/// Files among them that a graph run keeps in its snapshot.
-const OF_RUNS: [&str; 4] = [
-    "coordination",
-    "error_classification",
-    "hook_conditions",
-    "resilience",
-];
+/// File whose settings the original writes below a key with the name of the file.
+const WRAPPED: &str = "agent/coordination";
 
 /// File that holds limits.
 const RESILIENCE: &str = "agent/resilience";
@@ -57,16 +54,7 @@ impl Snapshot {
     pub fn shipped() -> Self {
         static SHIPPED: OnceLock<Snapshot> = OnceLock::new();
         let make = || {
-            let merged = FILES.map(|name| {
-                let item = item_ref(name);
-                let at_root = |embedded: &Embedded| embedded.place(std::path::Path::new(""));
-                let embedded = Embedded::all()
-                    .into_iter()
-                    .find(|embedded| at_root(embedded).item == item);
-                embedded.map_or_else(Map::new, |embedded| {
-                    shipped(at_root(&embedded).extension, embedded.text())
-                })
-            });
+            let merged = FILES.map(|name| shipped_file(&item_ref(name)).unwrap_or_default());
             Self::of(merged, Vec::new())
         };
         SHIPPED.get_or_init(make).clone()
@@ -78,7 +66,7 @@ impl Snapshot {
         let (mut of_runs, mut all) = (Map::new(), Map::new());
         for (name, map) in there {
             let content = Value::Object(map);
-            if OF_RUNS.contains(name) {
+            if policy::FILES.contains(name) {
                 of_runs.insert((*name).to_owned(), content.clone());
             }
             all.insert(format!("{name}.yaml"), content);
@@ -96,6 +84,15 @@ fn item_ref(name: &str) -> ItemRef {
         kind: ItemKind::Config,
         id: ItemId::new(format!("agent/{name}")).expect("the names of the files are plain words"),
     }
+}
+
+/// Content of the file `item` of the system space, if there is one.
+fn shipped_file(item: &ItemRef) -> Option<Map<String, Value>> {
+    let at_root = |embedded: &Embedded| embedded.place(Path::new(""));
+    let embedded = Embedded::all()
+        .into_iter()
+        .find(|embedded| at_root(embedded).item == *item)?;
+    Some(shipped(at_root(&embedded).extension, embedded.text()))
 }
 
 /// Content of a file of the system space.
@@ -143,7 +140,8 @@ impl Library {
         files.reverse();
         let of_system = |file: &&Arc<Item>| file.space == Space::System;
         let upper = files.iter().filter(|file| !of_system(file));
-        let (mut content, _ignored) = merged_over(files.iter().find(of_system), item, upper)?;
+        let below = files.iter().find(of_system).map(of_built_in);
+        let (mut content, _ignored) = merged_over(below, item, upper.map(ConfigFile::of))?;
         cascade::remove_origins(&mut content);
         Ok((content, files))
     }
@@ -211,37 +209,89 @@ impl Library {
         item: &ItemRef,
         upper: impl Iterator<Item = &'f Arc<Item>>,
     ) -> Result<(Map<String, Value>, Vec<String>), Error> {
-        merged_over(self.built_in.get(item), item, upper)
+        let below = self.built_in.get(item).map(of_built_in);
+        merged_over(below, item, upper.map(ConfigFile::of))
     }
+}
+
+/// The text of a file of the user or a project.
+#[derive(Clone, Copy)]
+pub(crate) struct ConfigFile<'f> {
+    pub(crate) space: Space,
+    pub(crate) path: &'f Path,
+    pub(crate) extension: &'f str,
+    pub(crate) text: &'f str,
+}
+
+impl<'f> ConfigFile<'f> {
+    fn of(item: &'f Arc<Item>) -> Self {
+        Self {
+            space: item.space,
+            path: &item.path,
+            extension: item.extension,
+            text: &item.text,
+        }
+    }
+}
+
+fn of_built_in(item: &Arc<Item>) -> Map<String, Value> {
+    shipped(item.extension, &item.text)
+}
+
+/// Merges the files `upper` into the shipped file of this name, if there is one. Also returns messages about ignored
+/// settings.
+pub(crate) fn merged_over_shipped<'f>(
+    item: &ItemRef,
+    upper: impl Iterator<Item = ConfigFile<'f>>,
+) -> Result<(Map<String, Value>, Vec<String>), Error> {
+    merged_over(shipped_file(item), item, upper)
 }
 
 /// Merges the files `upper` into `below`. Also returns messages about ignored settings.
 fn merged_over<'f>(
-    below: Option<&Arc<Item>>,
+    below: Option<Map<String, Value>>,
     item: &ItemRef,
-    upper: impl Iterator<Item = &'f Arc<Item>>,
+    upper: impl Iterator<Item = ConfigFile<'f>>,
 ) -> Result<(Map<String, Value>, Vec<String>), Error> {
-    let mut merged = below.map_or_else(Map::new, |item| shipped(item.extension, &item.text));
+    let mut merged = below.unwrap_or_default();
     let mut ignored = Vec::new();
     for file in upper {
-        let content = metadata::configuration(file.extension, &file.text);
+        let content = metadata::configuration(file.extension, file.text);
         let mut content = content.map_err(|source| Error::Metadata {
             item: item.clone(),
-            path: file.path.clone(),
+            path: file.path.to_owned(),
             source,
         })?;
+        unwrap(item, &mut content);
         if file.space == Space::Project && item.id.as_str() == RESILIENCE {
-            ignored.extend(narrow(&merged, &mut content, &file.path));
+            ignored.extend(narrow(&merged, &mut content, file.path));
         }
         cascade::add_origin(content, file.space)
             .and_then(|content| cascade::merge(&mut merged, content))
             .map_err(|source| Error::Config {
                 item: item.clone(),
-                path: file.path.clone(),
+                path: file.path.to_owned(),
                 source,
             })?;
     }
     Ok((merged, ignored))
+}
+
+/// Moves the settings up that the original writes below a key with the name of the file, unless they would replace
+/// others.
+fn unwrap(item: &ItemRef, content: &mut Map<String, Value>) {
+    let wrapper = item.id.name();
+    if item.id.as_str() != WRAPPED {
+        return;
+    }
+    let Some(Value::Object(inner)) = content.get(wrapper) else {
+        return;
+    };
+    if !inner.keys().any(|key| content.contains_key(key))
+        && let Some(Value::Object(inner)) = content.shift_remove(wrapper)
+    {
+        content.extend(inner);
+    }
 }
 
 /// True if both lists hold the same file objects. A changed file is another object.

@@ -132,7 +132,7 @@ fn configuration_is_signed_only_if_valid() {
         let text = format!("version: \"1.0.0\"\ncategory: {folder}\nname: {name}\n{text}");
         let path = world.write(place, &text);
         let signed = world.sign(path.to_str().unwrap());
-        signed.map_err(|error| (error.kind(), rye_core::error::with_sources(&error)))
+        signed.map_err(|error| (error.kind(), with_sources(&error)))
     };
     assert!(config("project/.ai/config/web/search.yaml", "retries: 3\n").is_ok());
     assert!(config("project/.ai/config/other/search.yaml", "retries: x\n").is_ok());
@@ -177,7 +177,7 @@ fn unusable_item_is_not_signed() {
     ] {
         let path = world.write("project/.ai/tools/a/x.yaml", text);
         let error = world.sign("tool:a/x").unwrap_err();
-        let message = rye_core::error::with_sources(&error);
+        let message = with_sources(&error);
         assert!(message.contains(reason), "{message}");
         assert!(message.contains(&path.display().to_string()), "{message}");
         assert_eq!(error.kind(), ErrorKind::Invalid);
@@ -265,10 +265,154 @@ fn missing_name_is_added_and_signed() {
     ] {
         let path = world.write(&format!("project/.ai/{path}"), text);
         let error = world.sign(path.to_str().unwrap()).unwrap_err();
-        let message = rye_core::error::with_sources(&error);
+        let message = with_sources(&error);
         assert!(message.contains("does not declare `name: "), "{message}");
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }
+}
+
+#[test]
+fn file_with_unknown_keys_gets_its_name_and_tool_with_them_is_refused_for_them() {
+    let world = World::new();
+    let schema = "version: \"1.0.0\"\ntool_type: config-schema\nexecutor_id: null\ncategory: a\n\
+                  target_config: b/c.yaml\nschema: {type: object}\n";
+    let path = world.write("project/.ai/tools/a/c.config-schema.yaml", schema);
+    let signed = world.sign(path.to_str().unwrap()).unwrap().remove(0);
+    assert!(signed.named, "its own keys are below the added line");
+    let tool = "version: \"1.0.0\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: a\n\
+                descripton: d\nisolation: none\nconfig: {script: 'true'}\n";
+    for tool in [tool.to_owned(), format!("name: x\n{tool}")] {
+        world.write("project/.ai/tools/a/x.yaml", &tool);
+        let error = world.sign("tool:a/x").unwrap_err();
+        let message = with_sources(&error);
+        for part in [
+            "the key `descripton` (line ",
+            "did you mean `description`?",
+            "the key `isolation` (line ",
+            "is not supported",
+        ] {
+            assert!(message.contains(part), "no {part} in {message}");
+        }
+        assert!(!message.contains("does not declare"), "{message}");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+    }
+    world.write(
+        "project/.ai/tools/a/x.yaml",
+        &tool.replace("descripton: d\nisolation: none\n", "x-note: 1\n"),
+    );
+    assert!(world.sign("tool:a/x").unwrap()[0].named);
+}
+
+#[test]
+fn configuration_for_which_runs_are_refused_is_not_signed() {
+    let world = World::new();
+    let write = |space: &str, name: &str, body: &str| {
+        let (folder, stem) = name.rsplit_once('/').unwrap_or(("", name));
+        let category = format!("agent/{folder}");
+        let text = format!(
+            "version: \"1.0.0\"\ncategory: {}\nname: {stem}\n{body}\n",
+            category.trim_end_matches('/')
+        );
+        let path = world.write(&format!("{space}/.ai/config/agent/{name}.yaml"), &text);
+        let signed = world.sign(path.to_str().unwrap());
+        signed.map_err(|error| with_sources(&error))
+    };
+    let provider = "api: anthropic\nbase_url: https://x.invalid\npath: /v1\nmodels: []";
+    for (name, body, part) in [
+        ("resilience", "retries: 3", "there is no key `retries`"),
+        (
+            "resilience",
+            "limits: {defaults: {turns: many}}",
+            "`limits.defaults.turns`",
+        ),
+        (
+            "coordination",
+            "coordination: {wait_thread: {}}",
+            "`wait_thread`",
+        ),
+        (
+            "hook_conditions",
+            "builtin_hooks: [{id: a, event: eror, action: {}}]",
+            "there is no event `eror`",
+        ),
+        (
+            "error_classification",
+            "patterns: [{id: a}]",
+            "it has no `category`",
+        ),
+        (
+            "capability_risk",
+            "risks: [{id: a, pattern: '*', risk: mild}]",
+            "`risk` is one of",
+        ),
+        (
+            "agent",
+            "default_teir: fast",
+            "did you mean `default_tier`?",
+        ),
+        ("providers/p", "api: smtp", "there is no api `smtp`"),
+        (
+            "providers/p",
+            "insecure: true",
+            "a file of a project cannot be `insecure`",
+        ),
+    ] {
+        let error = write("project", name, body).unwrap_err();
+        assert!(
+            error.contains(part) && error.contains("failed to sign"),
+            "{name}: {error}"
+        );
+    }
+    // What the original writes is read, or has no effect and is reported.
+    for (name, body, warnings) in [
+        (
+            "agent",
+            "schema_version: \"1.0.0\"\nprovider: {default: anthropic}",
+            1,
+        ),
+        (
+            "resilience",
+            "tool_type: config\nretry: {max_retries: 2}",
+            1,
+        ),
+        (
+            "error_classification",
+            "patterns: []\noperators: [eq]\ncombinators: [any]\nretry_policy_types: [fixed]",
+            3,
+        ),
+        (
+            "coordination",
+            "coordination:\n  wait_threads: {default_timeout: 60}",
+            0,
+        ),
+        ("providers/p", provider, 0),
+    ] {
+        let signed = write("project", name, body).unwrap().remove(0);
+        assert_eq!(
+            signed.warnings.len(),
+            warnings,
+            "{name}: {:?}",
+            signed.warnings
+        );
+        assert!(
+            signed
+                .warnings
+                .iter()
+                .all(|warning| warning.contains("no effect"))
+        );
+    }
+    // It is merged as runs merge it: over the file of the user.
+    write("home", "coordination", "wait_threads: {max_timeout: 60}").unwrap();
+    let error = write(
+        "project",
+        "coordination",
+        "wait_threads: {default_timeout: 90}",
+    )
+    .unwrap_err();
+    assert!(
+        error.contains("is above `wait_threads.max_timeout` (60)"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -93,10 +93,33 @@ fn shipped_policy_is_snapshot_of_project_without_files() {
     assert_eq!(snapshot, Snapshot::shipped());
     assert_eq!(snapshot.hash.len(), 64);
     let policy = world.policy();
-    for name in OF_RUNS {
+    for name in policy::FILES {
         assert_eq!(policy[name]["name"], name);
     }
     assert_eq!(Policy::from_config(&policy).unwrap().hooks().len(), 1);
+}
+
+#[test]
+fn coordination_is_read_below_its_own_name_as_the_original_writes_it() {
+    let world = World::new();
+    world.write_signed(
+        "home",
+        "coordination",
+        "wait_threads: {default_timeout: 20}",
+    );
+    let wrapped = "coordination:\n  wait_threads: {default_timeout: 60, max_timeout: 90}";
+    world.write_signed("project", "coordination", wrapped);
+    let policy = world.policy();
+    assert_eq!(
+        policy["coordination"]["wait_threads"],
+        json!({"default_timeout": 60, "max_timeout": 90})
+    );
+    assert!(Policy::from_config(&policy).is_ok());
+    // A file with both forms contradicts itself.
+    let both = format!("{wrapped}\nwait_threads: {{default_timeout: 1}}");
+    world.write_signed("project", "coordination", &both);
+    let error = Policy::from_config(&world.policy()).unwrap_err();
+    assert!(error.contains("`coordination`"), "{error}");
 }
 
 #[test]
