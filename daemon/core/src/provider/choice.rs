@@ -175,8 +175,8 @@ struct ModelChoice<'a> {
     hint: Option<&'a str>,
 }
 
-/// Chooses the model of a thread. If the model of its directive is unusable, the directive's `fallback` is chosen, and
-/// the returned text is the reason. `has_secret` checks that a secret of that name exists for files of that owner.
+/// Chooses the model of a thread. If the model of its directive is unusable, the directive's `fallback` is chosen. If
+/// its model or provider does not exist, its `tier` is. The returned text is the reason. `has_secret` checks that a secret of that name exists for files of that owner.
 pub fn resolve(
     asked: &ModelRequest<'_>,
     agent: &Agent,
@@ -197,23 +197,55 @@ pub fn resolve(
     let first = market
         .choose(want)
         .and_then(|found| market.fit(found, wish, asked.tools));
-    let fallback = wish.fallback.as_deref().filter(|_| asked.model.is_none());
-    match (first, fallback) {
-        (Ok(model), _) => Ok((model, None)),
-        (Err(error), None) => Err(error),
-        (Err(error), Some(fallback)) => {
-            let anywhere = ModelChoice {
-                hint: None,
-                ..market
-            };
-            let found = anywhere.choose(fallback)?;
-            let model = anywhere.fit(found, wish, asked.tools)?;
-            Ok((
-                model,
-                Some(format!("{error}; `{fallback}` is used instead")),
-            ))
+    let error = match first {
+        Ok(model) => return Ok((model, None)),
+        Err(error) => error,
+    };
+    let Some(other) = alternative(&error, wish, asked) else {
+        return Err(error);
+    };
+    let (name, hint) = match other {
+        Alternative::Fallback(model) => (model, None),
+        Alternative::Tier(tier) => {
+            let is_known = |provider: &&str| providers.contains_key(*provider);
+            (tier, hint.filter(is_known))
         }
+    };
+    let market = ModelChoice { hint, ..market };
+    let model = market.fit(market.choose(name)?, wish, asked.tools)?;
+    Ok((model, Some(format!("{error}; `{name}` is used instead"))))
+}
+
+/// What a directive names for the case that its model cannot be used.
+enum Alternative<'w> {
+    /// A model, from any provider.
+    Fallback(&'w str),
+    /// A tier, if the model or the provider beside it does not exist.
+    Tier(&'w str),
+}
+
+/// Returns what to use instead of the model whose choice failed with `error`; `None` if the call itself names a model.
+fn alternative<'w>(
+    error: &Unresolved,
+    wish: &'w Wish,
+    asked: &ModelRequest<'_>,
+) -> Option<Alternative<'w>> {
+    if asked.model.is_some() {
+        return None;
     }
+    if let Some(fallback) = &wish.fallback {
+        return Some(Alternative::Fallback(fallback));
+    }
+    let is_beside_tier = match error {
+        Unresolved::UnknownModel { .. } => wish.id.is_some(),
+        Unresolved::UnknownProvider { .. } => asked.provider.is_none(),
+        Unresolved::AmbiguousModel { .. }
+        | Unresolved::Unusable { .. }
+        | Unresolved::PriceUnknown { .. }
+        | Unresolved::UnknownEffort { .. } => false,
+    };
+    let tier = wish.tier.as_deref().filter(|_| is_beside_tier);
+    tier.map(Alternative::Tier)
 }
 
 impl<'a> ModelChoice<'a> {

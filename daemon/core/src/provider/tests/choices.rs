@@ -296,3 +296,47 @@ fn an_agent_file_is_checked() {
         );
     }
 }
+
+#[test]
+fn tier_replaces_unknown_model_or_provider() {
+    let wish = |id: Option<&str>, provider: Option<&str>, fallback: Option<&str>| Wish {
+        id: id.map(str::to_owned),
+        provider: provider.map(str::to_owned),
+        fallback: fallback.map(str::to_owned),
+        tier: Some("low".to_owned()),
+        ..Wish::default()
+    };
+    let secrets = &["ONE", "TWO"];
+    for (wish, expected) in [
+        (wish(Some("absent"), None, None), Ok("one/big!")),
+        (wish(Some("absent"), Some("two"), None), Ok("two/both!")),
+        (wish(None, Some("nobody"), None), Ok("one/big!")),
+        (wish(Some("thinks"), Some("nobody"), None), Ok("one/big!")),
+        // A fallback is meant more than a tier.
+        (wish(Some("absent"), None, Some("thinks")), Ok("two/thinks!")),
+        // The model exists; what it lacks must be supplied.
+        (wish(Some("dear"), None, None), Err("price_unknown")),
+        (wish(Some("both"), None, None), Err("ambiguous_model")),
+    ] {
+        let asked = ModelRequest {
+            wish: Some(&wish),
+            ..ModelRequest::default()
+        };
+        match (try_resolve(&asked, &config(), secrets), expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{wish:?}"),
+            (Err(told), Err(part)) => assert!(told.contains(part), "{told}"),
+            (found, expected) => panic!("{found:?} {expected:?} {wish:?}"),
+        }
+    }
+    // What the call itself names is not replaced.
+    let own = wish(None, None, None);
+    for (model, provider) in [(Some("absent"), None), (None, Some("nobody"))] {
+        let asked = ModelRequest {
+            wish: Some(&own),
+            model,
+            provider,
+            ..ModelRequest::default()
+        };
+        assert!(try_resolve(&asked, &config(), secrets).is_err());
+    }
+}
