@@ -32,6 +32,53 @@ fn python_metadata_is_read_without_execution() {
 }
 
 #[test]
+fn python_literal_may_name_literal_above_it() {
+    let schema = "CONFIG_SCHEMA = {'enum': KINDS, 'default': FIRST}\n";
+    let constants = "import json\nKINDS: list = ['a', 'b']\nFIRST = 'a'\n";
+    let read = |between: &str| {
+        let text = format!("{constants}{between}\n{schema}");
+        tool("py", &text).map(|metadata| metadata.config_schema.unwrap())
+    };
+    let expected = json!({"enum": ["a", "b"], "default": "a"});
+    for between in [
+        "",
+        "def change():\n    KINDS.append('c')",
+        "import os\nROOT = os.getcwd()",
+        "'''KINDS'''",
+    ] {
+        assert_eq!(read(between), Ok(expected.clone()), "{between}");
+    }
+    // The value may have changed.
+    for between in [
+        "KINDS.append('c')",
+        "KINDS += ['c']",
+        "KINDS[0] = 'c'",
+        "last = KINDS.pop()",
+        "KINDS = make()",
+        "OTHER = [KINDS]",
+        "del KINDS",
+        "for kind in json.loads('[]'):\n    KINDS.append(kind)",
+        "from kinds import KINDS",
+        "import kinds as KINDS",
+        "def KINDS():\n    pass",
+    ] {
+        assert!(
+            matches!(read(between), Err(Error::NotLiteral { .. })),
+            "{between}"
+        );
+    }
+    let again = json!({"enum": [1], "default": 1});
+    assert_eq!(read("KINDS = [1]\nFIRST = 1"), Ok(again));
+    // Names do not multiply what a file holds.
+    let (text, names) = ("x".repeat(1000), "K,".repeat(2000));
+    let long = format!("K = '{text}'\nCONFIG = {{'a': [{names}]}}\n");
+    assert!(matches!(
+        tool("py", &long),
+        Err(Error::NotLiteral { line: 2, .. })
+    ));
+}
+
+#[test]
 fn computed_python_metadata_is_error_with_line() {
     for value in [
         "make()",
