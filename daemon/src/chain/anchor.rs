@@ -34,7 +34,14 @@ pub(super) const ANCHOR: [&str; 8] = [
     "env_paths",
     "links",
 ];
-pub(super) const DEPENDENCIES: [&str; 4] = ["enabled", "scope", "extensions", "exclude_dirs"];
+/// Keys of `verify_deps`. `recursive`, of the original, has no effect: `scope` decides about directories below.
+pub(super) const DEPENDENCIES: [&str; 5] = [
+    "enabled",
+    "scope",
+    "extensions",
+    "exclude_dirs",
+    "recursive",
+];
 
 /// Environment variables to which a runtime may add directories of the copy.
 const SEARCHED: [&str; 3] = ["PATH", "PYTHONPATH", "NODE_PATH"];

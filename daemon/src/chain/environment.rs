@@ -11,6 +11,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use rye_core::model::Object;
 use rye_item::Item;
 use serde_json::Value;
 
@@ -90,9 +91,26 @@ fn declared(element: &Item) -> impl Iterator<Item = (&'static str, &Value)> {
     .filter_map(|(section, source)| Some((section, source.as_ref()?.get("env")?)))
 }
 
+/// True if a value in the `env` of `element` refers to `variable`.
+pub(super) fn names(element: &Item, variable: &str) -> bool {
+    let refers = |text: &str| {
+        let mut parts = text.split("${").skip(1);
+        parts.any(|part| {
+            let rest = part.strip_prefix(variable);
+            rest.is_some_and(|rest| rest.starts_with(['}', ':']))
+        })
+    };
+    declared(element)
+        .filter_map(|(_, env)| env.as_object())
+        .flat_map(Object::values)
+        .any(|value| value.as_str().is_some_and(refers))
+}
+
 /// Variables of one process.
 #[derive(Debug, Default)]
 pub(super) struct Environment {
+    /// The variable and the path of the interpreter, to which values of elements may refer. The process does not get it.
+    interpreter: Option<(String, PathBuf)>,
     variables: BTreeMap<OsString, OsString>,
     own: Vec<(&'static str, String)>,
     /// Expanded values in each variable that an element set, by the name of the variable.
@@ -209,10 +227,21 @@ impl Environment {
             origin.attempt.to_string(),
         ];
         Self {
+            interpreter: None,
             variables: offer.variables,
             own: OWN.into_iter().zip(values).collect(),
             contained_values: BTreeMap::new(),
         }
+    }
+
+    /// Lets values of elements refer to the interpreter by its variable.
+    pub(super) fn set_interpreter(&mut self, variable: String, path: PathBuf) {
+        self.interpreter = Some((variable, path));
+    }
+
+    /// Path of the interpreter to which values of elements may refer.
+    pub(super) fn interpreter(&self) -> Option<&Path> {
+        self.interpreter.as_ref().map(|(_, path)| path.as_path())
     }
 
     /// Applies the `env` of one element over the present variables. Returns the names it sets.
@@ -258,8 +287,13 @@ impl Environment {
             if !is_name(name) {
                 return Err(format!("names `${{{inner}}}`, which is no variable"));
             }
-            let known = self
-                .get(name)
+            let of_interpreter = self
+                .interpreter
+                .iter()
+                .find(|(variable, _)| variable == name);
+            let known = of_interpreter
+                .map(|(_, path)| path.clone().into_os_string())
+                .or_else(|| self.get(name))
                 .filter(|value| default.is_none() || !value.is_empty());
             match (known, default) {
                 (Some(value), _) => {

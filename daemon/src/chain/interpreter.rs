@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rye_core::declared::Fields as _;
 use serde_json::{Value, json};
 
-use super::environment::Environment;
+use super::environment::{self, Environment};
 use super::error::Error;
 use super::fields::Section;
 use super::template_paths::TemplatePaths;
@@ -50,14 +50,38 @@ impl Interpreter {
 /// Request of an element for an interpreter.
 struct InterpreterRequest<'e>(Section<'e>);
 
-/// Finds the interpreter that an element of `chain` requests. The request of the tool takes precedence over its
-/// runtime's.
+/// Finds the interpreter that an element of `chain` requests.
 pub(super) fn find(
     chain: &Chain,
     places: &TemplatePaths,
     environment: &Environment,
     config: &Config,
 ) -> Result<Option<Interpreter>, Error> {
+    let wanted = request(chain)?;
+    let found = wanted.map(|wanted| wanted.find(chain, places, environment, config));
+    found.transpose()
+}
+
+/// Finds the interpreter if an `env` of `chain` names its variable. That `env` is not part of `environment` yet.
+pub(super) fn find_for_env(
+    chain: &Chain,
+    places: &TemplatePaths,
+    environment: &Environment,
+    config: &Config,
+) -> Result<Option<Interpreter>, Error> {
+    let Some(wanted) = request(chain)? else {
+        return Ok(None);
+    };
+    let variable = wanted.0.text("var")?.unwrap_or_default();
+    let is_named = chain
+        .elements()
+        .any(|element| environment::names(element, variable));
+    let found = is_named.then(|| wanted.find(chain, places, environment, config));
+    found.transpose()
+}
+
+/// Returns the request for an interpreter. That of the tool takes precedence over its runtime's.
+fn request(chain: &Chain) -> Result<Option<InterpreterRequest<'_>>, Error> {
     for element in &chain.elements {
         let Some(section) = &element.metadata.env_config else {
             continue;
@@ -65,8 +89,7 @@ pub(super) fn find(
         let section = Section::new(element, "env_config", section, &SECTION)?;
         if let Some(keys) = section.map("interpreter", "a mapping")? {
             let wanted = Section::new(element, "env_config.interpreter", keys, &KEYS)?;
-            let found = InterpreterRequest(wanted).find(chain, places, environment, config);
-            return found.map(Some);
+            return Ok(Some(InterpreterRequest(wanted)));
         }
     }
     Ok(None)

@@ -118,7 +118,8 @@ pub fn plan(
         }
         Terminal::Mcp(way) => {
             let mut trace = trace;
-            let environment = environment(chain, origin, offer, trace.as_deref_mut())?;
+            let inherited = Environment::of(origin, offer);
+            let environment = environment(chain, inherited, trace.as_deref_mut())?;
             let mut plan = server::plan(chain, way, params, origin, config, environment)?;
             plan.max_duration = timeout;
             if let Some(trace) = trace {
@@ -140,11 +141,9 @@ pub fn plan(
 /// Returns the variables that the elements of `chain` set together.
 fn environment(
     chain: &Chain,
-    origin: &CallOrigin,
-    offer: InheritedVariables,
+    mut environment: Environment,
     mut trace: Option<&mut Vec<Value>>,
 ) -> Result<Environment, Error> {
-    let mut environment = Environment::of(origin, offer);
     for element in chain.elements.iter().rev() {
         let keys = environment.overlay(element)?;
         if let (Some(trace), false) = (trace.as_deref_mut(), keys.is_empty()) {
@@ -170,7 +169,8 @@ fn http(
     offer: InheritedVariables,
     mut trace: Option<&mut Vec<Value>>,
 ) -> Result<RequestPlan, Error> {
-    let environment = environment(chain, origin, offer, trace.as_deref_mut())?;
+    let inherited = Environment::of(origin, offer);
+    let environment = environment(chain, inherited, trace.as_deref_mut())?;
     let plan = request::plan(chain, params, &environment)?;
     if let Some(trace) = trace {
         trace.push(json!({
@@ -192,7 +192,12 @@ fn process(
     offer: InheritedVariables,
     mut trace: Option<&mut Vec<Value>>,
 ) -> Result<ProcessPlan, Error> {
-    let environment = environment(chain, origin, offer, trace.as_deref_mut())?;
+    let mut inherited = Environment::of(origin, offer);
+    let places = searched(chain, origin, config);
+    if let Some(found) = interpreter::find_for_env(chain, &places, &inherited, config)? {
+        inherited.set_interpreter(found.variable, found.path);
+    }
+    let environment = environment(chain, inherited, trace.as_deref_mut())?;
     let plan = if shell::is(chain.tool()) {
         shell::plan(chain, &params, origin, config, environment)?
     } else {
@@ -222,6 +227,13 @@ fn process(
     Ok(plan)
 }
 
+/// Returns the paths in which the interpreter of the chain is searched.
+fn searched(chain: &Chain, origin: &CallOrigin, config: &Config) -> TemplatePaths {
+    let project = Path::new(&origin.spec.project);
+    let system = system::root(&config.state_dir);
+    TemplatePaths::of(chain.tool(), project, &config.user_space, &system)
+}
+
 /// Plans the process that the templates of the chain describe.
 fn templated(
     chain: &Chain,
@@ -235,7 +247,6 @@ fn templated(
     let project = Path::new(&origin.spec.project);
     let system = system::root(&config.state_dir);
     let mut places = TemplatePaths::of(chain.tool(), project, &config.user_space, &system);
-    let found_in = TemplatePaths::of(chain.tool(), project, &config.user_space, &system);
     let mut cwd = project.to_owned();
     if let Some(anchored) = &chain.anchored {
         let copy = trees::place(&config.state_dir, &anchored.tree);
@@ -247,7 +258,16 @@ fn templated(
         anchored.surround(&places, &mut environment)?;
         cwd = anchored.cwd(&places)?;
     }
+    let found_in = searched(chain, origin, config);
     let interpreter = interpreter::find(chain, &found_in, &environment, config)?;
+    let path = interpreter.as_ref().map(|found| &*found.path);
+    if environment
+        .interpreter()
+        .is_some_and(|named| path != Some(named))
+    {
+        let problem = "refers to the interpreter, and sets another PATH, on which another one is found: leave out one of both";
+        return Err(malformed(chain.tool(), "env_config.env", problem));
+    }
     if let Some(trace) = trace {
         trace.extend(interpreter.iter().map(Interpreter::traced));
     }

@@ -59,10 +59,13 @@ const FILE: Keys = Keys {
                 "insecure",
                 "profiles",
                 "models",
+                REQUIRES,
             ]),
         ],
     )
 };
+/// A key of the original, without effect.
+const REQUIRES: &str = "requires";
 const VARIABLE: (&str, &str) = ("env", "it names a variable of the environment");
 const ENV: Keys = Keys {
     required: &[VARIABLE],
@@ -116,6 +119,10 @@ impl<'d> Reader<'d> {
     fn provider(&mut self, id: &ItemId, owner: Owner) -> Option<Provider> {
         let root = self.root();
         self.map(&root, &FILE)?;
+        if let Some(at) = root.child(REQUIRES) {
+            let message = format!("`{REQUIRES}` has no effect; nothing here reads it");
+            self.warn("no_effect", at.named(), message);
+        }
         self.labels(&root, id);
         let api = self.api(&root)?;
         let endpoint = self.endpoint(&root, owner);

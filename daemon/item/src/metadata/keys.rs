@@ -9,12 +9,16 @@ use serde_json::{Map, Value, json};
 use super::{Error, MOST_RESULT, Unread, document};
 
 /// Keys by which the original decided how to start an item.
-const IGNORED: [&str; 4] = [
+const IGNORED: [&str; 5] = [
     "execution_owner",
     "native_async",
     "native_resume",
+    "requires",
     "tool_id",
 ];
+
+/// Keys that the original's discovery writes into the file of a server, without effect.
+const IGNORED_OF_SERVERS: [&str; 1] = ["cache"];
 
 /// Keys that mean something, but not to this release.
 const LATER: [&str; 3] = ["permissions", "isolation", "resources"];
@@ -113,14 +117,34 @@ impl Fields {
     /// Keys of the original that have no effect.
     pub(super) fn ignored(&self) -> Vec<String> {
         let keys = self.values.keys();
-        keys.filter(|key| IGNORED.contains(&key.as_str()))
+        let inert = [&IGNORED, self.inert_of_type()].concat();
+        let mut ignored: Vec<String> = keys
+            .filter(|key| inert.contains(&key.as_str()))
             .cloned()
-            .collect()
+            .collect();
+        if self
+            .values
+            .get("verify_deps")
+            .is_some_and(|deps| deps.get("recursive").is_some())
+        {
+            ignored.push("verify_deps.recursive".to_owned());
+        }
+        ignored
+    }
+
+    /// Keys without effect in a file of this type only.
+    fn inert_of_type(&self) -> &'static [&'static str] {
+        let is_server = self
+            .values
+            .get("tool_type")
+            .is_some_and(|kind| kind == "mcp_server");
+        if is_server { &IGNORED_OF_SERVERS } else { &[] }
     }
 
     /// Keys whose requested behaviour is missing.
     pub(super) fn unread(&self) -> Vec<Unread> {
-        let unread = unknown_keys(&self.values, TOOL.known());
+        let inert = self.inert_of_type().iter().copied();
+        let unread = unknown_keys(&self.values, TOOL.known().chain(inert));
         unread
             .map(|key| {
                 let mut pointer = String::new();

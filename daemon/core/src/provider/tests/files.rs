@@ -372,3 +372,33 @@ fn provider_page_lists_quirks() {
         assert_eq!(said, expected.join(", "), "{name}");
     }
 }
+
+#[test]
+fn provider_files_of_the_page_are_read_without_a_finding() {
+    let blocks = rye_pages::blocks("docs/providers.md");
+    let text = |part: &str| {
+        let mut blocks = blocks.iter().filter(|block| block.language == "yaml");
+        let found = blocks.find(|block| block.text.contains(part));
+        found.unwrap().text.clone()
+    };
+    let whole = text("base_url:");
+    let (head, _) = whole.split_once("models:").unwrap();
+    for file in [whole.clone(), format!("{head}{}", text("until_prompt"))] {
+        let (provider, findings) = Provider::parse(&file, &id("local"), Owner::Project).unwrap();
+        assert_eq!((provider.name.as_str(), findings), ("local", Vec::new()));
+    }
+    let agent = crate::yaml::parse(&text("tiers:")).unwrap().value;
+    let (agent, findings) = Agent::from_config(&agent).unwrap();
+    assert_eq!(
+        (agent.tiers["fast"].as_slice(), findings),
+        (&["local/local-1".to_owned()][..], Vec::new())
+    );
+}
+
+#[test]
+fn key_of_the_original_in_provider_file_has_no_effect() {
+    let text = file("p", "requires: [net.call]\n");
+    let (_, findings) = Provider::parse(&text, &id("p"), Owner::User).unwrap();
+    let codes: Vec<&str> = findings.iter().map(|finding| finding.code).collect();
+    assert_eq!(codes, ["no_effect"]);
+}
