@@ -197,8 +197,15 @@ pub fn permit(layers: &[Layer], primary: Primary, item: &ItemRef) -> Result<(), 
     Err(Denied { action, uncovered })
 }
 
-/// Rewrites older spellings: `rye.search.…` and `rye.load.…` become `rye.fetch.…`.
+/// The folder of the original that holds only its tool for commands, which is `rye/bash` here.
+const BASH_FOLDER: &str = ".tool.rye.bash.*";
+
+/// Rewrites older spellings: `rye.search.…` and `rye.load.…` become `rye.fetch.…`, and `….tool.rye.bash.*` becomes
+/// `….tool.rye.bash`.
 pub fn normalise(pattern: &str) -> String {
+    if pattern.ends_with(BASH_FOLDER) {
+        return normalise(pattern.trim_end_matches(".*"));
+    }
     for old in ["rye.search.", "rye.load."] {
         if let Some(rest) = pattern.strip_prefix(old) {
             return format!("rye.fetch.{rest}");
@@ -351,6 +358,22 @@ mod tests {
         Layer {
             source: "test".into(),
             patterns: patterns.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    #[test]
+    fn older_spellings_of_patterns_are_read() {
+        for (pattern, read) in [
+            ("rye.load.*", "rye.fetch.*"),
+            ("rye.execute.tool.rye.bash.*", "rye.execute.tool.rye.bash"),
+            ("rye.search.tool.rye.bash.*", "rye.fetch.tool.rye.bash"),
+            (
+                "rye.execute.tool.rye.bashful.*",
+                "rye.execute.tool.rye.bashful.*",
+            ),
+            ("rye.execute.tool.rye.*", "rye.execute.tool.rye.*"),
+        ] {
+            assert_eq!(normalise(pattern), read);
         }
     }
 

@@ -71,6 +71,10 @@ pub(super) fn find(
 fn below(library: &Library, folder: &ItemId, left_out: &mut OmittedTools) -> Vec<ItemRef> {
     let found = library.below(ItemKind::Tool, folder, MOST_OF_A_FOLDER);
     let ids = match found {
+        Ok(Some(ids)) if ids.is_empty() => {
+            left_out.add(&format!("{folder}/*"), reason(ErrorKind::NotFound));
+            return Vec::new();
+        }
         Ok(Some(ids)) => ids,
         Ok(None) => {
             let why = format!("it holds more than {MOST_OF_A_FOLDER} items");

@@ -115,7 +115,12 @@ impl Reader<'_, '_> {
 
     /// Replaces the older names in a pattern.
     fn normalised(&mut self, pattern: &str, at: usize) -> Option<String> {
-        let pattern = capability::normalise(&pattern.replace('/', "."));
+        let written = pattern.replace('/', ".");
+        let pattern = capability::normalise(&written);
+        if pattern != written {
+            let message = format!("`{written}` is read as `{pattern}`");
+            self.warn("old_spelling", at, message);
+        }
         let is_literal = !pattern.contains(['*', '?', '[']);
         let pattern = match pattern.parse::<Capability>() {
             Ok(named) => {
