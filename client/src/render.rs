@@ -370,17 +370,19 @@ pub(crate) fn printed(end: &v1::ProcessEnd) -> String {
     Printed::from(end).lines().join("\n")
 }
 
-/// Renders a finding as `path:line:col: node: message [code]`.
+/// Renders a finding as `path:line:col: node: message [code]`. Further lines of the message are indented.
 pub(crate) fn finding(path: &str, finding: &v1::Finding, word: &str) -> String {
     let node = some(&finding.node).map(|node| format!("{node}: "));
-    screen::in_line(&format!(
+    let text = format!(
         "{path}:{}:{}: {word}{}{} [{}]",
         finding.line,
         finding.column,
         node.unwrap_or_default(),
         finding.message,
         finding.code
-    ))
+    );
+    let lines: Vec<String> = text.lines().map(screen::in_line).collect();
+    lines.join("\n    ")
 }
 
 /// Returns the result of a successful run, or `None` for any other run. The result of a graph is the output of its

@@ -110,6 +110,7 @@ pub(super) const NODE: Keys = Keys {
         Key(&["on_item_error"], || word(["fail", "collect"]), "Whether a failed item or branch fails the node."),
         Key(&["env_requires"], names, "Variables without which the node fails."),
         Key(&["cache_result"], switch, "Whether an equal call takes the result of the one before."),
+        Key(&["cache"], any, "Of the original, without effect; `cache_result` has one."),
         Key(&["timeout"], time, "How long it may take: seconds, or 90s, 1h30m."),
         Key(&["retry"], || json!({"anyOf": [whole(0), defined("retry")]}), "How often a failed action is tried again; 0 never."),
         Key(&["effect"], || word(["idempotent", "pure", "at_most_once"]), "What a second execution means."),

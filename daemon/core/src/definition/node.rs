@@ -208,6 +208,10 @@ impl<'d> Reader<'d> {
             };
             let message = match (key, kind) {
                 ("output", _) => "`output` has an effect on a return or fail node only".to_owned(),
+                ("cache", _) => {
+                    "`cache` has no effect: with `cache_result: true` an equal call takes the result of an earlier one"
+                        .to_owned()
+                }
                 ("action", Kind::Gate) => "a gate runs no `action`".to_owned(),
                 _ => format!("`{key}` has no effect on {}", kind.as_str()),
             };

@@ -17,8 +17,9 @@ use crate::model::thread::{ReturnStatus, Returned};
 
 const TYPES: [&str; 6] = ["string", "integer", "number", "boolean", "object", "array"];
 
-/// The name of `directive_return` that no output may have.
-const STATUS: &str = "status";
+/// The argument of `directive_return` for success or failure. Its second name is used if an output has the first.
+const STATUS: [&str; 2] = ["status", "return_status"];
+/// The argument for the cause of a failure.
 const ERROR_DETAIL: &str = "error_detail";
 
 /// Limit of the approximate memory of the outputs of a thread in bytes.
@@ -45,9 +46,18 @@ impl Output {
     }
 }
 
+/// Returns the name of the argument of `directive_return` that tells success from failure, beside these outputs.
+pub(super) fn status_argument(outputs: &[Output]) -> &'static str {
+    let [usual, other] = STATUS;
+    let is_taken = outputs.iter().any(|output| output.name == usual);
+    if is_taken { other } else { usual }
+}
+
 /// The tool `directive_return` of a directive with outputs.
 #[derive(Debug, Clone)]
 pub struct Returns {
+    /// Name of the argument that tells success from failure.
+    status: &'static str,
     schema: Value,
     complete: Schema,
     blocked: Schema,
@@ -70,7 +80,8 @@ impl Returns {
         });
         let mut properties: Map<String, Value> = named.collect();
         let status = json!({"type": "string", "enum": ["success", "error"]});
-        properties.insert(STATUS.to_owned(), status);
+        let argument = status_argument(outputs);
+        properties.insert(argument.to_owned(), status);
         properties.insert(ERROR_DETAIL.to_owned(), json!({"type": "string"}));
         let mut schema = json!({
             "type": "object",
@@ -91,6 +102,7 @@ impl Returns {
             schema["required"] = json!(required);
         }
         Ok(Some(Self {
+            status: argument,
             complete: compile(&schema)?,
             blocked,
             schema,
@@ -104,7 +116,7 @@ impl Returns {
 
     /// Reads a call; the error describes its problems to the model.
     pub fn check(&self, arguments: &Object) -> Result<Returned, String> {
-        let status = match arguments.get(STATUS).and_then(Value::as_str) {
+        let status = match arguments.get(self.status).and_then(Value::as_str) {
             Some("error") => ReturnStatus::Error,
             Some(_) | None => ReturnStatus::Success,
         };
@@ -130,7 +142,7 @@ impl Returns {
             return Err(told.collect::<Vec<_>>().join("; "));
         }
         let mut outputs = arguments.clone();
-        outputs.shift_remove(STATUS);
+        outputs.shift_remove(self.status);
         let detail = outputs.shift_remove(ERROR_DETAIL);
         Ok(Returned {
             status,
@@ -256,7 +268,7 @@ impl Reader<'_, '_> {
     fn output(&mut self, element: Element<'_>, seen: &mut Map<String, Value>) -> Option<Output> {
         self.check(element, &shape::OUTPUT);
         let name = self.new_name(element, seen)?;
-        if [STATUS, ERROR_DETAIL].contains(&name.as_str()) {
+        if [STATUS[1], ERROR_DETAIL].contains(&name.as_str()) {
             let message =
                 format!("every directive returns `{name}`; give this output another name");
             self.error("bad_name", element.range().start, message);

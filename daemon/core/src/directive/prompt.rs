@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::contract::near_input;
+use super::contract::{near_input, status_argument};
 use super::fill::{self, Of};
 use super::read::Reader;
 use super::{Directive, Effective, Output};
@@ -108,9 +108,12 @@ fn instruction(outputs: &[Output]) -> String {
             text.push_str(" [required]");
         }
     }
-    text.push_str(
-        "\nIf something keeps you from it, call it with status=\"error\", and say what in error_detail.",
-    );
+    let status = status_argument(outputs);
+    write!(
+        text,
+        "\nIf something keeps you from it, call it with {status}=\"error\", and say what in error_detail."
+    )
+    .expect("writing to a String cannot fail");
     text
 }
 

@@ -267,6 +267,26 @@ fn inputs_apply_defaults_and_check_types() {
 }
 
 #[test]
+fn output_named_status_leaves_another_name_to_status_of_thread() {
+    let text = SAMPLE.replace(
+        "<output name=\"count\"",
+        "<output name=\"status\">how it went</output><output name=\"count\"",
+    );
+    let (directive, _) = parse(&text, &id()).unwrap();
+    let returns = Returns::of(&directive.outputs).unwrap().unwrap();
+    let given = json!({"count": 1, "status": "fine", "return_status": "success"});
+    let returned = returns.check(&object(&given)).unwrap();
+    assert_eq!(returned.status, ReturnStatus::Success);
+    assert_eq!(
+        Value::Object(returned.outputs),
+        json!({"count": 1, "status": "fine"})
+    );
+    let blocked = json!({"return_status": "error", "error_detail": "no folder"});
+    let blocked = returns.check(&object(&blocked)).unwrap();
+    assert_eq!(blocked.status, ReturnStatus::Error);
+}
+
+#[test]
 fn return_is_checked_against_outputs() {
     let (directive, _) = parse(SAMPLE, &id()).unwrap();
     let returns = Returns::of(&directive.outputs).unwrap().unwrap();

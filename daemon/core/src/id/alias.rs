@@ -13,7 +13,7 @@ const MCP_HTTP: &str = "rye/core/runtimes/mcp/http";
 const BASH_RUNTIME: &str = "rye/core/runtimes/bash";
 const EXECUTE: &str = "rye/core/primitives/execute";
 
-const ALIASES: [(&str, &str); 52] = [
+const ALIASES: [(&str, &str); 54] = [
     ("rye/core/runtimes/state_graph_runtime", STATE_GRAPH),
     ("state_graph_runtime", STATE_GRAPH),
     ("rye/core/runtimes/state-graph", STATE_GRAPH),
@@ -26,6 +26,11 @@ const ALIASES: [(&str, &str); 52] = [
     ("python/script", PYTHON_SCRIPT),
     ("rye/core/runtimes/python_runtime", PYTHON_SCRIPT),
     ("python_runtime", PYTHON_SCRIPT),
+    (
+        "rye/core/runtimes/python/python_tool_runtime",
+        PYTHON_FUNCTION,
+    ),
+    ("rye/core/runtimes/python_tool_runtime", PYTHON_FUNCTION),
     ("rye/core/runtimes/node_runtime", NODE),
     ("node_runtime", NODE),
     ("node/node", NODE),

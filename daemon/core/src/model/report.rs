@@ -7,10 +7,7 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::life::{Life, Outcome};
 use super::run::Run;
-use super::thread;
-
-/// Limit of the characters of the last text of a thread under `result`.
-const MOST_RESULT_CHARS: usize = 4000;
+use super::thread::{self, MOST_RESULT_CHARS};
 
 impl Run {
     /// Returns the failure with which it ended, or after which it is suspended.
@@ -90,8 +87,8 @@ impl Run {
         self.status().is_success() && self.thread().is_some_and(is_cut)
     }
 
-    /// Returns the result of a thread: its outputs if it declares some, else its last text, which is under `result`,
-    /// too, cut to its limit.
+    /// Returns the result of a thread: its outputs if it declares some, else its last text. `result` is always a text, cut
+    /// to its limit: the last one of the model or, if its last message has none, the outputs as JSON.
     fn thread_result(&self, state: &thread::ThreadState) -> Value {
         let status = self.status();
         let mut document = json!({
@@ -103,13 +100,16 @@ impl Run {
         });
         if let Some(output) = self.output() {
             document["output"] = Value::clone(output);
-            if let Some(text) = output.as_str() {
-                let cut: String = text.chars().take(MOST_RESULT_CHARS).collect();
-                if cut.len() < text.len() {
-                    document["result_truncated"] = json!(true);
-                }
-                document["result"] = json!(cut);
+            let text = match (output.as_str(), &state.closing_text) {
+                (Some(text), _) => text.to_owned(),
+                (None, Some(text)) => text.to_string(),
+                (None, None) => output.to_string(),
+            };
+            let cut: String = text.chars().take(MOST_RESULT_CHARS).collect();
+            if cut.len() < text.len() {
+                document["result_truncated"] = json!(true);
             }
+            document["result"] = json!(cut);
         }
         if self.is_truncated() {
             document["truncated"] = json!(true);

@@ -37,6 +37,9 @@ pub use queue::{MOST_MESSAGE_BYTES, MOST_QUEUED, Queue};
 pub use recent::Recent;
 pub use repeated::Repeated;
 
+/// Limit of the characters of the last text of a thread in its result.
+pub(super) const MOST_RESULT_CHARS: usize = 4000;
+
 /// The state of a thread and the totals of its turns.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadState {
@@ -85,6 +88,9 @@ pub struct ThreadState {
     /// The outputs that it returned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returned: Option<Arc<Returned>>,
+    /// The beginning of the text of the message that returned them, unless it is empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closing_text: Option<Arc<str>>,
     /// The result, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Arc<Value>>,

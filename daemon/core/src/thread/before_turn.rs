@@ -11,9 +11,7 @@ use crate::model::event::{
     BudgetHeld, CognitionIn, ContextReseeded, StepStart, TurnRetryScheduled,
 };
 use crate::model::thread::{At, Class, Failed, NextTurn, Reached};
-use crate::model::{
-    Effect, Event, Failure, Object, Raisable, RunEvent, Slot, SuspendReason, Suspension,
-};
+use crate::model::{Effect, Event, Failure, Object, RunEvent, Slot, SuspendReason, Suspension};
 use crate::policy::OnExceed;
 use crate::provider::{CallContext, Size, TooSmall};
 
@@ -120,10 +118,10 @@ impl ThreadMachine {
             .as_ref()
             .and_then(|funds| funds.left.as_ref());
         match (small, left) {
-            (TooSmall::Tokens { .. }, _) => {
-                let (used, limits) = (self.state().used, self.state().limits);
+            (TooSmall::Tokens { least, .. }, _) => {
+                let (used, limits) = (self.state().used.tokens, self.state().limits);
                 let max = limits.tokens.unwrap_or_default();
-                Exceeded::number(Raisable::Tokens.code(), used.tokens, max)
+                Exceeded::tokens(used, max, least.into())
             }
             (TooSmall::Money { .. }, Some(left))
                 if left.account == self.run.spec.budget.account =>

@@ -1,7 +1,7 @@
 //! A limit that leaves nothing for another turn, in the form of the record.
 
 use crate::model::event::LimitEscalationRequested;
-use crate::model::{Failure, SuspendReason, Suspension, proposed};
+use crate::model::{Failure, Raisable, SuspendReason, Suspension, proposed};
 use crate::money::Usd;
 
 use super::funds::RemainingFunds;
@@ -20,6 +20,20 @@ impl Exceeded {
     pub(super) fn number(code: &str, used: u64, max: u64) -> Self {
         let more = proposed(used, max);
         Self::at(code, used.to_string(), max.to_string(), more.to_string())
+    }
+
+    /// The limit of tokens, which leaves fewer than the `least` that the next answer needs.
+    pub(super) fn tokens(used: u64, max: u64, least: u64) -> Self {
+        let code = Raisable::Tokens.code();
+        let enough = used.saturating_add(least);
+        let more = proposed(used, max).max(enough);
+        let mut exceeded = Self::at(code, used.to_string(), max.to_string(), more.to_string());
+        let text = format!(
+            "a limit is reached ({code}): {used} of {max} are used, and the next call needs {least} for its answer; \
+             it begins with a limit of {enough} or more"
+        );
+        exceeded.why.failure = Some(Box::new(Failure::permanent(code, text)));
+        exceeded
     }
 
     /// A limit that is an amount of money. If the accounts above allow no higher one, there is no proposal.

@@ -241,7 +241,7 @@ const CASES: &[Case] = &[
     ),
     (
         "",
-        "<outputs><output name=\"status\"/></outputs>",
+        "<outputs><output name=\"error_detail\"/></outputs>",
         "BAD_NAME",
         "another name",
     ),

@@ -18,8 +18,8 @@ use crate::model::limits::Raised;
 use crate::model::spec::Spec;
 use crate::model::suspension::Suspension;
 use crate::model::thread::{
-    Answered, At, CallAt, Class, Context, DeliveredText, Failed, NextTurn, ThreadLimits,
-    ThreadState, ToolCall, Turn,
+    Answered, At, CallAt, Class, Context, DeliveredText, Failed, MOST_RESULT_CHARS, NextTurn,
+    ThreadLimits, ThreadState, ToolCall, Turn,
 };
 
 impl Turn {
@@ -380,6 +380,15 @@ impl ThreadState {
             return false;
         }
         let next = NextTurn::turn(turn.number + 1);
+        if self.returned.is_some() {
+            // One character more than is reported shows that the text was cut.
+            let text = self
+                .whole_text(turn)
+                .chars()
+                .take(MOST_RESULT_CHARS + 1)
+                .collect::<String>();
+            self.closing_text = (!text.trim().is_empty()).then(|| text.into());
+        }
         self.is_cut_short = turn.is_unfinished();
         self.unfinished = turn.is_unfinished().then(|| self.whole_text(turn).into());
         for call in &turn.calls {
