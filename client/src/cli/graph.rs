@@ -3,7 +3,7 @@
 use clap::builder::{FalseyValueParser, NonEmptyStringValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::item_name::{ItemName, only_tool, tool_name};
+use super::item_name::{ItemName, only_tool, tool_name, tools};
 use super::run_name::RunName;
 use super::values::{Answer, Durability, Limit, capability};
 use crate::input::{Input, Source};
@@ -27,7 +27,7 @@ pub(crate) enum GraphVerb {
     ///
     /// Prints a line per finding. Ends with 1 if there are errors. With --json one graph is a document; of several each is a line.
     #[command(
-        after_help = "Examples:\n  ryectl graph validate rye/examples/project-stats\n  ryectl graph validate --strict .ai/tools/app/*.yaml"
+        after_help = "Examples:\n  ryectl graph validate rye/examples/project-stats\n  ryectl graph validate --strict 'app/*'"
     )]
     Validate(Graphs),
     /// Draw a graph
@@ -155,8 +155,8 @@ pub(crate) struct Step {
 /// Graphs to check.
 #[derive(Debug, Args)]
 pub(crate) struct Graphs {
-    /// The graphs.
-    #[arg(value_name = "ITEM", value_parser = only_tool, required = true)]
+    /// The graphs: ids, paths, or patterns of ids such as `app/*`.
+    #[arg(value_name = "ITEM|GLOB", value_parser = tools, required = true)]
     pub(crate) items: Vec<ItemName>,
     /// End with 1 if there are warnings, too.
     #[arg(long)]

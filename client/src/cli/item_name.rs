@@ -3,6 +3,7 @@
 use std::fmt;
 
 use rye_core::id::{InvalidId, ItemKind, ItemRef};
+use rye_item::sign;
 
 /// An item: `ID`, `TYPE:ID`, or the path of its file. A path is resolved before the verb begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub(crate) struct ItemName {
     default: Option<ItemKind>,
     /// The only type that is accepted; `None` accepts all.
     only: Option<ItemKind>,
+    /// True if the name is a pattern of ids, for a verb that accepts one.
+    is_pattern: bool,
 }
 
 impl ItemName {
@@ -20,11 +23,36 @@ impl ItemName {
             text: text.to_owned(),
             default,
             only,
+            is_pattern: false,
         };
         if !name.is_path() {
             name.check()?;
         }
         Ok(name)
+    }
+
+    /// Parses an item of the type `only`, or a pattern of such items.
+    fn new_or_pattern(text: &str, only: ItemKind) -> Result<Self, String> {
+        let (word, id) = text.split_once(':').unwrap_or(("", text));
+        if !sign::is_glob(id) {
+            return Self::new(text, Some(only), Some(only));
+        }
+        if !["", only.as_str()].contains(&word) {
+            return Err(format!("it is a pattern of {only}s: leave out `{word}:`"));
+        }
+        Ok(Self {
+            text: id.to_owned(),
+            default: Some(only),
+            only: Some(only),
+            is_pattern: true,
+        })
+    }
+
+    /// Returns the type and the pattern, if the name is a pattern of ids.
+    pub(crate) fn pattern(&self) -> Option<(ItemKind, &str)> {
+        self.only
+            .filter(|_| self.is_pattern)
+            .map(|kind| (kind, self.text.as_str()))
     }
 
     /// True if it can only be a path.
@@ -98,6 +126,16 @@ pub(super) fn only_tool(text: &str) -> Result<ItemName, String> {
     ItemName::new(text, Some(ItemKind::Tool), Some(ItemKind::Tool))
 }
 
+/// Parses a tool or a pattern of tools, and refuses other types.
+pub(super) fn tools(text: &str) -> Result<ItemName, String> {
+    ItemName::new_or_pattern(text, ItemKind::Tool)
+}
+
+/// Parses a directive or a pattern of directives, and refuses other types.
+pub(super) fn directives(text: &str) -> Result<ItemName, String> {
+    ItemName::new_or_pattern(text, ItemKind::Directive)
+}
+
 /// Parses a directive and refuses other types.
 pub(super) fn directive_name(text: &str) -> Result<ItemName, String> {
     ItemName::new(text, Some(ItemKind::Directive), Some(ItemKind::Directive))
@@ -130,6 +168,19 @@ mod tests {
             );
         }
         assert!(tool_name("a//b").is_err() && tool_name("").is_err());
+    }
+
+    #[test]
+    fn verb_may_accept_patterns_of_its_type() {
+        for (text, pattern) in [("tool:app/*", "app/*"), ("app/**", "app/**"), ("*", "*")] {
+            assert_eq!(
+                tools(text).unwrap().pattern(),
+                Some((ItemKind::Tool, pattern))
+            );
+        }
+        assert_eq!(tools("app/deploy").unwrap().pattern(), None);
+        assert!(tools("directive:app/*").unwrap_err().contains("leave out"));
+        assert!(directives("directive:*").is_ok() && only_tool("app/*").is_err());
     }
 
     #[test]

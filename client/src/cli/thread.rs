@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::graph::{Attach, Given, Run, RunOptions};
-use super::item_name::{ItemName, directive_name};
+use super::item_name::{ItemName, directive_name, directives};
 use super::run_name::RunName;
 
 /// Verbs about threads.
@@ -20,7 +20,9 @@ pub(crate) enum ThreadVerb {
     /// Check directives without running them
     ///
     /// Prints a line per finding. Ends with 1 if there are errors. With --json one directive is a document; of several each is a line.
-    #[command(after_help = "Example:\n  ryectl thread validate rye/examples/summarize_file")]
+    #[command(
+        after_help = "Examples:\n  ryectl thread validate rye/examples/summarize_file\n  ryectl thread validate 'app/*'"
+    )]
     Validate(Directives),
     /// Show what a thread of a directive would begin with
     ///
@@ -74,8 +76,8 @@ pub(crate) struct ThreadShow {
 /// Directives to check.
 #[derive(Debug, Args)]
 pub(crate) struct Directives {
-    /// The directives.
-    #[arg(value_name = "DIRECTIVE", value_parser = directive_name, required = true)]
+    /// The directives: ids, paths, or patterns of ids such as `app/*`.
+    #[arg(value_name = "DIRECTIVE|GLOB", value_parser = directives, required = true)]
     pub(crate) items: Vec<ItemName>,
     /// End with 1 if there are warnings, too.
     #[arg(long)]

@@ -153,7 +153,7 @@ async fn follow(
     if !cancel_on_interrupt {
         output.note(&format!("interrupted; the run {run_id} continues"));
         output.hint(&format!(
-            "`ryectl events {run_id} --follow` follows it, `ryectl cancel {run_id}` stops it"
+            "`ryectl attach {run_id}` shows it again, `ryectl cancel {run_id}` stops it"
         ));
         return Ok(FollowResult::Left);
     }

@@ -83,11 +83,20 @@ pub(super) async fn validate(
     strict: bool,
     session: &mut Session,
 ) -> Result<Exit, Failure> {
+    let mut items = Vec::new();
+    for name in names {
+        match name.pattern() {
+            Some((kind, pattern)) => {
+                items.extend(super::items::matching(kind, pattern, session).await?);
+            }
+            None => items.push(name.item()?),
+        }
+    }
     let client = session.client().await?;
     let project = session.project()?.display().to_string();
+    let is_single = names.len() == 1 && names.iter().all(|name| name.pattern().is_none());
     let mut is_sound = true;
-    for name in names {
-        let item = name.item()?;
+    for item in items {
         let request = v1::ValidateRequest {
             item: Some((&item).into()),
             project: project.clone(),
@@ -96,7 +105,7 @@ pub(super) async fn validate(
         is_sound &= report.success && (!strict || report.warnings.is_empty());
         let output = &mut session.output;
         match output.format() {
-            Format::Json if names.len() == 1 => output.json(&report)?,
+            Format::Json if is_single => output.json(&report)?,
             Format::Json => output.json_line(&Validated {
                 item: item.to_string(),
                 path: &report.path,

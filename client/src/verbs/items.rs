@@ -1,7 +1,8 @@
 //! `ls`, `show` and `completions`.
 
+use rye_client::Client;
 use rye_client::exit::Exit;
-use rye_core::id::ItemKind;
+use rye_core::id::{ItemKind, ItemRef};
 use rye_proto::v1;
 
 use super::local::no_type;
@@ -57,7 +58,7 @@ pub(super) async fn list(asked: cli::Ls, session: &mut Session) -> Result<Exit, 
     let client = session.client().await?;
     let mut items = Vec::new();
     for kind in wanted.kinds {
-        let mut request = v1::ListItemsRequest {
+        let request = v1::ListItemsRequest {
             project: project.clone(),
             r#type: v1::ItemType::from(kind).into(),
             pattern: wanted.pattern.clone(),
@@ -65,14 +66,7 @@ pub(super) async fn list(asked: cli::Ls, session: &mut Session) -> Result<Exit, 
             page_size: PAGE,
             page_token: String::new(),
         };
-        loop {
-            let page = client.list_items(request.clone()).await?;
-            items.extend(page.items);
-            if page.next_page_token.is_empty() {
-                break;
-            }
-            request.page_token = page.next_page_token;
-        }
+        items.extend(all_pages(&client, request).await?);
     }
     // The user's own items come first.
     items.sort_by_key(|item| match item.space.as_str() {
@@ -89,6 +83,61 @@ pub(super) async fn list(asked: cli::Ls, session: &mut Session) -> Result<Exit, 
         }
     }
     Ok(Exit::Done)
+}
+
+/// Requests all pages of a listing.
+async fn all_pages(
+    client: &Client,
+    mut request: v1::ListItemsRequest,
+) -> Result<Vec<v1::Item>, Failure> {
+    let mut items = Vec::new();
+    loop {
+        let page = client.list_items(request.clone()).await?;
+        items.extend(page.items);
+        if page.next_page_token.is_empty() {
+            return Ok(items);
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+/// Returns the graphs or directives that `pattern` matches: those of the project and the user or, if there are none,
+/// those that come with the daemon.
+pub(super) async fn matching(
+    kind: ItemKind,
+    pattern: &str,
+    session: &mut Session,
+) -> Result<Vec<ItemRef>, Failure> {
+    let request = v1::ListItemsRequest {
+        project: session.project()?.display().to_string(),
+        r#type: v1::ItemType::from(kind).into(),
+        pattern: pattern.to_owned(),
+        space: String::new(),
+        page_size: PAGE,
+        page_token: String::new(),
+    };
+    let client = session.client().await?;
+    let mut items = all_pages(&client, request).await?;
+    items.retain(|item| kind == ItemKind::Directive || item.tool_type == "graph");
+    if items.iter().any(|item| item.space != "system") {
+        items.retain(|item| item.space != "system");
+    }
+    if items.is_empty() {
+        let what = if kind == ItemKind::Tool {
+            "graph"
+        } else {
+            "directive"
+        };
+        let message = format!("no {what} matches `{pattern}`");
+        return Err(LocalError::not_found(message)
+            .with_hint("`ryectl ls` lists items")
+            .into());
+    }
+    let names = items
+        .into_iter()
+        .map(|item| item.item.unwrap_or_default().name());
+    let names = names.map(|name| ItemRef::parse(&name, kind));
+    Ok(names.collect::<Result<_, _>>()?)
 }
 
 pub(super) async fn show(name: &ItemName, session: &mut Session) -> Result<Exit, Failure> {
