@@ -5,6 +5,7 @@ mod signals;
 
 mod attach;
 
+mod items;
 mod keys;
 mod run;
 
@@ -18,7 +19,6 @@ mod fetch;
 mod find;
 mod graph;
 mod init;
-mod items;
 mod lock;
 mod logs;
 mod man;

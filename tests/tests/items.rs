@@ -270,3 +270,29 @@ async fn another_client_can_list_keys() {
             .all(|key| key.public_pem.contains("BEGIN PUBLIC KEY"))
     );
 }
+
+#[test]
+fn validation_takes_patterns_of_items() {
+    let world = World::new();
+    world.graph("t/good", "start: z\nnodes:\n  z: {type: return}");
+    world.graph("t/deep/bad", "start: z\nnodes:\n  z: {type: retrun}");
+    world.tool("t/plain.yaml", "version: \"1.0.0\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: t\nconfig: {script: 'true'}\n");
+    world.directive("t/read", "", "", "Read it.");
+    let out = world.ryectl("graph validate t/g*").run().code(0);
+    let _told = out.stderr_contains(&["t/good.yaml: ok"]);
+    let lines = world.ryectl("graph validate --json tool:t/*").run().code(1);
+    let items: Vec<Value> = lines
+        .json_lines()
+        .iter()
+        .map(|line| line["item"].clone())
+        .collect();
+    assert_eq!(items, ["tool:t/deep/bad", "tool:t/good"]);
+    let out = world.ryectl("thread validate t/*").run().code(0);
+    let _told = out.stderr_contains(&["t/read.md: ok"]);
+    // Without items of one's own, those that come with the daemon.
+    let _shipped = world.ryectl("graph validate rye/examples/*").ok();
+    let out = world.ryectl("graph validate none/*").run().code(3);
+    let _told = out.stderr_contains(&["no graph matches `none/*`"]);
+    let out = world.ryectl("graph validate directive:t/*").run().code(2);
+    let _told = out.stderr_contains(&["leave out `directive:`"]);
+}

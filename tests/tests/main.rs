@@ -16,6 +16,7 @@ mod pages;
 mod project;
 mod readme;
 mod run_on_a_budget;
+mod script_a_model;
 mod write_a_tool;
 
 mod apart;
@@ -38,6 +39,7 @@ mod model_server;
 mod multi_file_tools;
 mod native;
 mod nested;
+mod original;
 mod policy;
 mod printed;
 mod secrets;

@@ -96,7 +96,7 @@ fn invalid_configuration_names_entry_and_space() {
         ),
     ] {
         let path = world.write(&format!(".ai/config/agent/{name}.yaml"), config(name, body));
-        let refused = world.ryectl("sign").arg(&path).run().code(2);
+        let refused = world.ryectl("sign").arg(&path).run().code(1);
         let _told = refused.stderr_contains(&told);
         world.sign_unchecked(ItemKind::Config, &path);
         let out = world

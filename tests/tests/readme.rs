@@ -1,5 +1,6 @@
 //! Runs the commands of the README and of the pages in `docs` as they are shown.
 
+use rye_pages::Block;
 use rye_tests::{World, until};
 use serde_json::json;
 
@@ -96,32 +97,16 @@ fn the_server_of_the_documents_is_imported_and_called() {
 fn the_tests_of_the_page_about_tests_pass() {
     let world = World::new();
     let _daemon = world.start("");
+    let page = "docs/test-tools.md";
+    let blocks = rye_pages::blocks(page);
+    let named = |id: &str, part: &str| {
+        let found = |block: &&Block| block.example() == Some(id) && block.text.contains(part);
+        blocks.iter().find(found).unwrap().text.clone()
+    };
     let id = "shop/price";
-    world.python(
-        "shop/order",
-        "import json, os, pathlib\nassert os.environ['CURRENCY'] == 'EUR'\n\
-         path = pathlib.Path(project_path) / f\"orders/{params['order']}.json\"\n\
-         if not path.exists():\n    raise ValueError(f\"no order {params['order']}\")\n\
-         return json.loads(path.read_text())",
-    );
-    world.python(
-        "shop/times",
-        "return {'total': params['items'] * params['rate']}",
-    );
-    world.python(
-        "shop/rate",
-        "raise ValueError('nobody asks the bank in a test')",
-    );
-    world.graph_with(
-        id,
-        "permissions: [rye.execute.tool.shop.*]\nconfig_schema: {type: object, properties: {order: {type: integer}}}",
-        "start: order\nnodes:\n  \
-         order: {action: {item_id: shop/order, params: {order: \"${inputs.order}\"}}, assign: {items: \"${result.items}\"}, next: rate}\n  \
-         rate: {action: {item_id: shop/rate}, assign: {rate: \"${result.rate}\"}, next: total}\n  \
-         total: {action: {item_id: shop/times, params: {items: \"${state.items}\", rate: \"${state.rate}\"}}, \
-         assign: {total: \"${result.total}\"}, next: done}\n  done: {type: return, output: {total: \"${state.total}\"}}",
-    );
+    world.tool("shop/price.yaml", &named(id, "nodes:"));
+    world.tool("shop/rate.yaml", &named("shop/rate", "script:"));
     let file = format!(".ai/tools/{id}.test.yaml");
-    world.write(&file, example("docs/test-tools.md", id));
+    world.write(&file, named(id, "cases:"));
     let _out = world.ryectl("test").arg(id).ok().prints(&["2 passed"]);
 }

@@ -75,13 +75,11 @@ pub enum Error {
         #[source]
         source: Box<library::Error>,
     },
-    /// A tool has no metadata at all.
-    #[error(
-        "`{path}` does not say what it is: a tool has {how}; `ryectl new tool ID` writes one to begin with"
-    )]
+    /// A tool or a configuration file has no metadata at all.
+    #[error("`{path}` does not say what it is: {how}")]
     Bare {
         path: PathBuf,
-        /// The missing fields.
+        /// The missing fields, and the fix.
         how: &'static str,
     },
     /// The configuration does not match a schema for its path.
@@ -185,7 +183,7 @@ pub struct Signed {
     pub previous_signature: Option<Token>,
     /// The signed content, with line ends normalised.
     pub text: String,
-    /// Entries of configuration that have no effect.
+    /// Notes about entries without effect.
     pub warnings: Vec<String>,
 }
 
@@ -427,11 +425,7 @@ fn with_name<'a>(place: &ItemLocation, text: &'a str) -> Result<Cow<'a, str>, Er
     let (item, name) = (&place.item, place.item.id.name());
     let says_nothing =
         before.version.is_none() && before.tool_type.is_none() && before.category.is_none();
-    if item.kind == ItemKind::Tool && says_nothing {
-        let how = match place.extension {
-            "yaml" | "yml" => "`version`, `tool_type`, `executor_id` and `category`",
-            _ => "`__version__`, `__tool_type__`, `__executor_id__` and `__category__`",
-        };
+    if says_nothing && let Some(how) = missing_metadata(place) {
         let path = place.path();
         return Err(Error::Bare { path, how });
     }
@@ -448,6 +442,21 @@ fn with_name<'a>(place: &ItemLocation, text: &'a str) -> Result<Cow<'a, str>, Er
     }
 }
 
+/// Describes the metadata that a file without any needs; `None` for types whose reader describes them.
+fn missing_metadata(place: &ItemLocation) -> Option<&'static str> {
+    match (place.item.kind, place.extension) {
+        (ItemKind::Tool, "yaml" | "yml") => Some(
+            "a tool has `version`, `tool_type`, `executor_id` and `category`; `ryectl new tool ID` writes one to begin with",
+        ),
+        (ItemKind::Tool, _) => Some(
+            "a tool has `__version__`, `__tool_type__`, `__executor_id__` and `__category__`; `ryectl new tool ID` writes one to \
+             begin with",
+        ),
+        (ItemKind::Config, _) => Some("a configuration file has `version`, `category` and `name`"),
+        (ItemKind::Directive | ItemKind::Knowledge, _) => None,
+    }
+}
+
 /// Removes the positions, which an added line changes.
 fn without_lines(mut metadata: Metadata) -> Metadata {
     for unread in &mut metadata.unread {
@@ -456,7 +465,7 @@ fn without_lines(mut metadata: Metadata) -> Metadata {
     metadata
 }
 
-/// Refuses to sign an item that could not be used. Returns notes about entries of configuration without effect.
+/// Refuses to sign an item that could not be used. Returns notes about entries without effect.
 fn check(spaces: &Spaces, place: &ItemLocation, text: &str) -> Result<Vec<String>, Error> {
     schemas::check(spaces, place, &seal::normalise(text))?;
     if place.item.kind == ItemKind::Config && trust::is_entry(&place.item.id) {
@@ -486,7 +495,14 @@ fn check(spaces: &Spaces, place: &ItemLocation, text: &str) -> Result<Vec<String
     if place.item.kind == ItemKind::Config {
         return check_configuration(spaces, place, &seal::normalise(text));
     }
-    Ok(Vec::new())
+    let ignored = metadata.ignored.iter();
+    let note = |key| {
+        format!(
+            "`{}`: `{key}` has no effect; nothing here depends on it",
+            place.item
+        )
+    };
+    Ok(ignored.map(note).collect())
 }
 
 /// Describes the keys for which a tool is refused, for people.

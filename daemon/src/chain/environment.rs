@@ -239,9 +239,9 @@ impl Environment {
         self.interpreter = Some((variable, path));
     }
 
-    /// Path of the interpreter to which values of elements may refer.
-    pub(super) fn interpreter(&self) -> Option<&Path> {
-        self.interpreter.as_ref().map(|(_, path)| path.as_path())
+    /// Variable and path of the interpreter to which values of elements may refer.
+    pub(super) fn interpreter(&self) -> Option<&(String, PathBuf)> {
+        self.interpreter.as_ref()
     }
 
     /// Applies the `env` of one element over the present variables. Returns the names it sets.

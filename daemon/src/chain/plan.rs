@@ -13,7 +13,7 @@ use rye_item::system;
 use serde_json::{Value, json};
 
 use super::binary;
-use super::environment::{Environment, InheritedVariables};
+use super::environment::{self, Environment, InheritedVariables};
 use super::error::Error;
 use super::fields::malformed;
 use super::given;
@@ -227,6 +227,30 @@ fn process(
     Ok(plan)
 }
 
+/// Refuses an `env` that refers to another interpreter than the one that runs, which is found on a PATH of the chain.
+fn check_env(
+    chain: &Chain,
+    environment: &Environment,
+    found: Option<&Interpreter>,
+) -> Result<(), Error> {
+    let Some((variable, path)) = environment.interpreter() else {
+        return Ok(());
+    };
+    if found.is_some_and(|found| found.path == *path) {
+        return Ok(());
+    }
+    let mut elements = chain.elements();
+    let by = elements.find(|element| environment::names(element, variable));
+    let problem = format!(
+        "refers to `${{{variable}}}`, and another program is found on the PATH that this chain sets: leave out one of both"
+    );
+    Err(malformed(
+        by.unwrap_or(chain.tool()),
+        "env_config.env",
+        &problem,
+    ))
+}
+
 /// Returns the paths in which the interpreter of the chain is searched.
 fn searched(chain: &Chain, origin: &CallOrigin, config: &Config) -> TemplatePaths {
     let project = Path::new(&origin.spec.project);
@@ -260,14 +284,7 @@ fn templated(
     }
     let found_in = searched(chain, origin, config);
     let interpreter = interpreter::find(chain, &found_in, &environment, config)?;
-    let path = interpreter.as_ref().map(|found| &*found.path);
-    if environment
-        .interpreter()
-        .is_some_and(|named| path != Some(named))
-    {
-        let problem = "refers to the interpreter, and sets another PATH, on which another one is found: leave out one of both";
-        return Err(malformed(chain.tool(), "env_config.env", problem));
-    }
+    check_env(chain, &environment, interpreter.as_ref())?;
     if let Some(trace) = trace {
         trace.extend(interpreter.iter().map(Interpreter::traced));
     }

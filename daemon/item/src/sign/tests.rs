@@ -240,10 +240,15 @@ fn missing_name_is_added_and_signed() {
     for (path, text, field) in [
         ("tools/a/bare.py", "print(1)\n", "`__tool_type__`"),
         ("tools/a/bare.yaml", "a: 1\n", "`tool_type`"),
+        (
+            "config/a/bare.yaml",
+            "a: 1\n",
+            "`version`, `category` and `name`",
+        ),
     ] {
         let path = world.write(&format!("project/.ai/{path}"), text);
         let error = world.sign(path.to_str().unwrap()).unwrap_err().to_string();
-        for part in ["does not say what it is", field, "ryectl new tool"] {
+        for part in ["does not say what it is", field] {
             assert!(error.contains(part), "no {part} in {error}");
         }
     }
@@ -319,7 +324,7 @@ fn configuration_for_which_runs_are_refused_is_not_signed() {
     };
     let provider = "api: anthropic\nbase_url: https://x.invalid\npath: /v1\nmodels: []";
     for (name, body, part) in [
-        ("resilience", "retries: 3", "there is no key `retries`"),
+        ("resilience", "retries: 3", "unknown key `retries`"),
         (
             "resilience",
             "limits: {defaults: {turns: many}}",
