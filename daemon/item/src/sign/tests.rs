@@ -323,6 +323,7 @@ fn configuration_for_which_runs_are_refused_is_not_signed() {
         signed.map_err(|error| with_sources(&error))
     };
     let provider = "api: anthropic\nbase_url: https://x.invalid\npath: /v1\nmodels: []";
+    let insecure = format!("{provider}\ninsecure: true");
     for (name, body, part) in [
         ("resilience", "retries: 3", "unknown key `retries`"),
         (
@@ -343,7 +344,7 @@ fn configuration_for_which_runs_are_refused_is_not_signed() {
         (
             "error_classification",
             "patterns: [{id: a}]",
-            "it has no `category`",
+            "it has no `match`",
         ),
         (
             "capability_risk",
@@ -358,7 +359,7 @@ fn configuration_for_which_runs_are_refused_is_not_signed() {
         ("providers/p", "api: smtp", "there is no api `smtp`"),
         (
             "providers/p",
-            "insecure: true",
+            &insecure,
             "a file of a project cannot be `insecure`",
         ),
     ] {
