@@ -89,10 +89,9 @@ pub(super) fn judge(
         (Some(StopReason::Cancel | StopReason::Kill { .. }), _) => {
             Some(own("stopped", "stopped on request".to_owned()))
         }
-        (None, Exit::Code(0)) => lossy.map(|reason| {
-            let text = format!("what the tool printed is JSON that cannot be used: {reason}");
-            own("result_refused", text)
-        }),
+        (None, Exit::Code(0)) => {
+            lossy.map(|reason| unusable_json("what the tool printed", &reason))
+        }
         (None, Exit::Code(code)) => {
             let told = document
                 .as_ref()
@@ -118,6 +117,12 @@ pub(super) fn judge(
         None => Ok(data),
         Some(failure) => Err(Box::new(Unsuccessful { data, failure })),
     }
+}
+
+/// Failure of a call that succeeded and whose result, called `what`, is JSON that cannot be kept without loss.
+pub(super) fn unusable_json(what: &str, reason: &str) -> Failure {
+    let text = format!("{what} is JSON that cannot be used: {reason}");
+    Failure::permanent("result_refused", text).decided()
 }
 
 /// Exit of a process with the end of its output.

@@ -17,9 +17,11 @@ use rye_core::expr::parse_json;
 use rye_core::json;
 use rye_core::machine::Certainty;
 use rye_core::model::{Effect, Failure, Object};
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::outcome::unusable_json;
 use super::{Unsuccessful, Work};
 use crate::chain::{Backoff, RequestPlan};
 use crate::http::{self, Client, HttpResponse, Patience, Request, Url};
@@ -266,11 +268,15 @@ fn judge(plan: &RequestPlan, answered: &Answered) -> Result<Value, Box<Unsuccess
     let encoding = headers.remove("content-encoding");
     let encoding = encoding.as_ref().and_then(Value::as_str);
     let body = unpacked(&answered.body, encoding)?;
-    let body = shown(&body, &masker);
+    let (body, refused) = shown(&body, &masker);
     let status = answered.status;
     let data = json!({"status_code": status, "headers": headers, "body": body});
     if plan.is_success(status) {
-        return Ok(data);
+        let Some(reason) = refused else {
+            return Ok(data);
+        };
+        let failure = unusable_json("the body of the answer", &reason);
+        return Err(Box::new(Unsuccessful { data, failure }));
     }
     let host = plan.url.host_str().unwrap_or_default();
     Err(Box::new(Unsuccessful {
@@ -291,23 +297,31 @@ pub(super) fn masker_of(secrets: &[String]) -> Masker {
     Masker::new(secrets.filter(|secret| secret.len() >= SHORTEST_SECRET))
 }
 
-/// Returns `body` without the secrets of `masker`. They are searched in the decoded JSON, because JSON has several spellings.
-fn shown(body: &[u8], masker: &Masker) -> Value {
+/// Returns `body` without the secrets of `masker`, and the reason why it is text although it is a JSON object or list.
+/// Secrets are searched in the decoded JSON, because JSON has several spellings.
+fn shown(body: &[u8], masker: &Masker) -> (Value, Option<String>) {
     let json = json::decoded(body);
-    if let Ok(mut body) = parse_json(&json) {
-        let _found = masker.value(&mut body);
-        return body;
-    }
+    let reason = match parse_json(&json) {
+        Ok(mut body) => {
+            let _found = masker.value(&mut body);
+            return (body, None);
+        }
+        Err(error) => error.to_string(),
+    };
+    let is_document = json.trim_start().starts_with(['{', '['])
+        && serde_json::from_str::<IgnoredAny>(&json).is_ok();
+    let refused = is_document.then_some(reason);
     // This is text here, but other readers may decode it as JSON and find a secret.
     if let Ok(mut body) = serde_json::from_str::<Value>(&json)
         && masker.value(&mut body)
     {
-        return body.to_string().into();
+        return (body.to_string().into(), refused);
     }
     let text = String::from_utf8_lossy(body);
-    masker
+    let text = masker
         .text(&text)
-        .map_or_else(|| text.into(), Value::String)
+        .map_or_else(|| text.into(), Value::String);
+    (text, refused)
 }
 
 fn failed(failure: &http::Failure) -> Failure {
@@ -403,9 +417,34 @@ mod tests {
             b"{\"name\": \"caf\xe9\"}",
             b"\xef\xbb\xbf{\"name\": \"caf\xe9\"}",
         ] {
-            assert_eq!(shown(body, &Masker::default()), name);
+            assert_eq!(shown(body, &Masker::default()), (name.clone(), None));
         }
-        assert_eq!(shown(b"caf\xe9", &Masker::default()), "caf\u{fffd}");
+        assert_eq!(
+            shown(b"caf\xe9", &Masker::default()),
+            ("caf\u{fffd}".into(), None)
+        );
+    }
+
+    #[test]
+    fn json_that_loses_a_part_is_text_with_a_reason() {
+        for (body, part) in [
+            (
+                r#"{"id": 36893488147419103232}"#,
+                Some("does not fit 64 bits"),
+            ),
+            (r#"[{"a": 1, "a": 2}]"#, Some("`a`")),
+            (r#"{"a": 1e400}"#, Some("out of range")),
+            ("36893488147419103232", None),
+            ("{not JSON", None),
+            ("plain", None),
+        ] {
+            let (text, reason) = shown(body.as_bytes(), &Masker::default());
+            assert_eq!(text, body);
+            assert_eq!(reason.is_some(), part.is_some(), "{body}");
+            if let (Some(reason), Some(part)) = (reason, part) {
+                assert!(reason.contains(part), "{body}: {reason}");
+            }
+        }
     }
 
     #[test]
@@ -434,7 +473,7 @@ mod tests {
                 json!("{\"a\":\"\u{fffd} [redacted]\"}"),
             ),
         ] {
-            assert_eq!(shown(body.as_bytes(), &masker), expected, "{body}");
+            assert_eq!(shown(body.as_bytes(), &masker).0, expected, "{body}");
         }
     }
 }

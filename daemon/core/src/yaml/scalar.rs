@@ -134,8 +134,13 @@ fn float(text: &str) -> Option<Result<Value, NotFinite>> {
     if unpositive.len() < text.len() && unpositive.starts_with(['+', '-']) {
         return None;
     }
-    let number = Number::from_f64(unpositive.parse().ok()?)?;
-    Some(Ok(Value::Number(number)))
+    let number: f64 = unpositive.parse().ok()?;
+    // Words like `infinity` are text; a number that is too large is not.
+    let has_digits = unpositive.bytes().any(|byte| byte.is_ascii_digit());
+    match Number::from_f64(number) {
+        Some(number) => Some(Ok(Value::Number(number))),
+        None => has_digits.then_some(Err(NotFinite)),
+    }
 }
 
 fn has_leading_zeros(text: &str) -> bool {

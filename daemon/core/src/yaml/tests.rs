@@ -88,6 +88,13 @@ fn values_without_json_form_are_refused_with_position() {
         ("a: .nan\n", 1, 4, "not a finite number"),
         ("a: [1, -.inf]\n", 1, 8, "not a finite number"),
         (
+            "a: 1e400\n",
+            1,
+            4,
+            "not a finite number; as a text, quote it",
+        ),
+        ("a: -1.5e+999\n", 1, 4, "not a finite number"),
+        (
             "a: 123456789012345678901234567890\n",
             1,
             4,

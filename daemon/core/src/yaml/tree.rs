@@ -365,7 +365,7 @@ impl Tree {
             Plain::NotFinite => {
                 return Err(YamlFault::new(
                     at,
-                    format!("`{text}` is not a finite number"),
+                    format!("`{text}` is not a finite number; as a text, quote it"),
                 ));
             }
             Plain::Text(reading) => {

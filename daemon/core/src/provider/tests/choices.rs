@@ -313,7 +313,10 @@ fn tier_replaces_unknown_model_or_provider() {
         (wish(None, Some("nobody"), None), Ok("one/big!")),
         (wish(Some("thinks"), Some("nobody"), None), Ok("one/big!")),
         // A fallback is meant more than a tier.
-        (wish(Some("absent"), None, Some("thinks")), Ok("two/thinks!")),
+        (
+            wish(Some("absent"), None, Some("thinks")),
+            Ok("two/thinks!"),
+        ),
         // The model exists; what it lacks must be supplied.
         (wish(Some("dear"), None, None), Err("price_unknown")),
         (wish(Some("both"), None, None), Err("ambiguous_model")),
