@@ -142,17 +142,37 @@ pub fn unanswered(run: &Run) -> Option<Need> {
     })
 }
 
-/// Returns the command that continues an ended graph: where it failed, or with the failures on its way.
-pub fn way_to_continue(run: &Run) -> Option<Way> {
-    let does = if run.status() == RunStatus::Error {
-        "continues where it failed, once that is fixed"
-    } else if run.status() == RunStatus::CompletedWithErrors {
-        "repeats only what failed, once that is fixed"
-    } else {
-        return None;
-    };
+/// Returns the commands that continue an ended graph: where it failed, with the failures on its way, or from the first of
+/// these on.
+pub fn ways_to_continue(run: &Run) -> Vec<Way> {
     let is_whole = run.kind() == RunKind::Graph && run.steps > 0 && !run.run_id.ends_with("-step");
-    is_whole.then(|| Way::new(does, "resume", &run.run_id, &[]))
+    if !is_whole {
+        return Vec::new();
+    }
+    let walks_on = run.failed_part.as_ref().map(|part| {
+        let items = match part.items {
+            0 => String::new(),
+            1 => "the failed item of ".to_owned(),
+            items => format!("the {items} failed items of "),
+        };
+        let text = format!(
+            "repeats {items}`{}` and walks on from there, once that is fixed",
+            part.node
+        );
+        (text, part.resumed)
+    });
+    let resume =
+        |does: &str, arguments: &[String]| Way::new(does, "resume", &run.run_id, arguments);
+    let usual = match (run.status(), &walks_on) {
+        (RunStatus::Error, Some((text, true))) => return vec![resume(text, &[])],
+        (RunStatus::Error, _) => "continues where it failed, once that is fixed",
+        (RunStatus::CompletedWithErrors, _) => "repeats only what failed, once that is fixed",
+        _ => return Vec::new(),
+    };
+    let walks_on = walks_on.map(|(text, _)| resume(&text, &["--failed".to_owned()]));
+    std::iter::once(resume(usual, &[]))
+        .chain(walks_on)
+        .collect()
 }
 
 /// Need of a run that waits for a resource of its host and resumes by itself.
@@ -532,7 +552,8 @@ mod tests {
                 steps,
                 ..Run::default()
             };
-            way_to_continue(&run).map(|way| way.command())
+            let ways = ways_to_continue(&run).into_iter();
+            ways.map(|way| way.command()).next()
         };
         let (graph, error) = (RunKind::Graph, RunStatus::Error);
         let resume = Some("ryectl resume g-1".to_owned());
@@ -544,5 +565,45 @@ mod tests {
         assert_eq!(ended("g-1", RunKind::Tool, error, 1), None);
         assert_eq!(ended("g-1", graph, RunStatus::Completed, 2), None);
         assert_eq!(ended("g-1", graph, RunStatus::Cancelled, 2), None);
+    }
+
+    #[test]
+    fn continue_commands_say_what_is_repeated() {
+        let ways = |status: RunStatus, items: u32, resumed: bool| {
+            let run = Run {
+                run_id: "g-1".to_owned(),
+                kind: RunKind::Graph.into(),
+                status: status.into(),
+                steps: 3,
+                failed_part: Some(v1::FailedPart {
+                    node: "checks".to_owned(),
+                    items,
+                    resumed,
+                }),
+                ..Run::default()
+            };
+            let ways = ways_to_continue(&run).into_iter();
+            let ways = ways.map(|way| format!("{}: {}", way.does, way.command()));
+            ways.collect::<Vec<_>>()
+        };
+        let walks_on = "and walks on from there, once that is fixed: ryectl resume g-1";
+        assert_eq!(
+            ways(RunStatus::Error, 2, true),
+            [format!("repeats the 2 failed items of `checks` {walks_on}")]
+        );
+        assert_eq!(
+            ways(RunStatus::Error, 0, false),
+            [
+                "continues where it failed, once that is fixed: ryectl resume g-1".to_owned(),
+                format!("repeats `checks` {walks_on} --failed"),
+            ]
+        );
+        assert_eq!(
+            ways(RunStatus::CompletedWithErrors, 1, false),
+            [
+                "repeats only what failed, once that is fixed: ryectl resume g-1".to_owned(),
+                format!("repeats the failed item of `checks` {walks_on} --failed"),
+            ]
+        );
     }
 }

@@ -326,12 +326,15 @@ pub(crate) fn step_at_hand(step: &v1::Step) -> String {
     )
 }
 
-/// Renders the numbers of ended and failed items: `57/300 · 2 failed`.
+/// Renders the numbers of ended and failed items, and of those that pause: `57/300 · 2 failed · 1 retrying`.
 pub(crate) fn items_so_far(items: v1::ItemCount) -> String {
-    match items.failed {
-        0 => format!("{}/{}", items.ended, items.total),
-        failed => format!("{}/{} · {failed} failed", items.ended, items.total),
+    let mut text = format!("{}/{}", items.ended, items.total);
+    for (number, word) in [(items.failed, "failed"), (items.retrying, "retrying")] {
+        if number > 0 {
+            text.push_str(&format!(" · {number} {word}"));
+        }
     }
+    text
 }
 
 /// Renders the reason of a suspension: `limit (max_steps_exceeded), before node x`.

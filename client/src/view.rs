@@ -13,7 +13,9 @@ use std::collections::{HashMap, HashSet};
 use rye_core::clock::Timestamp;
 use rye_core::conversation::Source;
 use rye_core::id::RunId;
-use rye_core::model::event::{CognitionIn, ItemCompleted, StepCompleted, ToolCallResult, Warning};
+use rye_core::model::event::{
+    CognitionIn, ItemCompleted, RetryScheduled, StepCompleted, ToolCallResult, Warning,
+};
 use rye_core::model::{Event, GraphEvent, RunEvent, StepStatus, ThreadEvent};
 use rye_proto::v1::{self, ItemCount};
 
@@ -40,6 +42,8 @@ pub struct View {
     pub last_text: Option<String>,
     /// Names of the branches of the present step.
     branches: Vec<String>,
+    /// Items of the present step that pause before another try.
+    retrying: HashSet<u32>,
     /// State keys seen so far; only new ones are shown.
     known: HashSet<String>,
     /// Error of the failed try that the next retry reports.
@@ -98,6 +102,7 @@ impl View {
             more_failed: 0,
             last_text: None,
             branches: Vec::new(),
+            retrying: HashSet::new(),
             known: HashSet::new(),
             why: None,
             calls: HashMap::new(),
@@ -140,6 +145,7 @@ impl View {
         };
         let (step, node) = (started.step, started.node.as_str());
         self.branches = started.branches.iter().map(ToString::to_string).collect();
+        self.retrying.clear();
         // Another try: failed items are tried again.
         self.failed.retain(|failed| failed.step != step);
         self.current = Some(CurrentStep {
@@ -171,25 +177,56 @@ impl View {
             }
             GraphEvent::ItemStarted(started) => {
                 let name = format!("{}[{}]", started.node, started.item);
-                child_of(started.child.as_ref(), &name)
+                let child = child_of(started.child.as_ref(), &name);
+                let paused = self.retrying.remove(&started.item);
+                self.count_retrying();
+                child.or_else(|| paused.then_some(ViewUpdate::CurrentChanged))
             }
             GraphEvent::ItemCompleted(completed) => Some(self.item_ended(completed)),
             GraphEvent::ForeachCompleted(end) => self.items_ended(end.items, end.failed),
             GraphEvent::ParallelCompleted(end) => self.items_ended(end.branches, end.failed),
-            GraphEvent::RetryScheduled(retry) => Some(ViewUpdate::Retry {
-                step: retry.step,
-                node: retry.node.clone(),
-                why: self.why.take(),
-                retries: retry.retries,
-                wait_ms: at.map_or(0, |at| retry.due.ms_since(at)),
-                by: retry.by.clone(),
-            }),
+            GraphEvent::RetryScheduled(retry) => Some(self.retry_scheduled(retry, at)),
             GraphEvent::StepCompleted(completed) => Some(self.step_ended(completed)),
             GraphEvent::LimitExtended(_)
             | GraphEvent::GraphEnding(_)
             | GraphEvent::GraphCompleted(_)
             | GraphEvent::GraphError(_)
             | GraphEvent::GraphCancelled(_) => None,
+        }
+    }
+
+    /// Notes that a failed step, or an item of it, is tried again. Items without a name are only counted: there may be
+    /// thousands.
+    fn retry_scheduled(&mut self, retry: &RetryScheduled, at: Option<Timestamp>) -> ViewUpdate {
+        let mut node = retry.node.clone();
+        let mut why = self.why.take();
+        if let Some(item) = retry.item {
+            self.retrying.insert(item);
+            self.count_retrying();
+            let Some(branch) = self.branch(item) else {
+                return ViewUpdate::CurrentChanged;
+            };
+            node = format!("{node}[{branch}]");
+            why = retry.error.as_ref().map(|error| error.message.clone());
+        }
+        ViewUpdate::Retry {
+            step: retry.step,
+            node,
+            why,
+            retries: retry.retries,
+            wait_ms: at.map_or(0, |at| retry.due.ms_since(at)),
+            by: retry.by.clone(),
+        }
+    }
+
+    fn branch(&self, item: u32) -> Option<&String> {
+        self.branches.get(usize::try_from(item).ok()?)
+    }
+
+    fn count_retrying(&mut self) {
+        let hand = self.current.as_mut();
+        if let Some(items) = hand.and_then(|hand| hand.items.as_mut()) {
+            items.retrying = u32::try_from(self.retrying.len()).unwrap_or(u32::MAX);
         }
     }
 
@@ -201,10 +238,12 @@ impl View {
             items.failed += u32::from(completed.error.is_some());
             hand.cached += u32::from(completed.status == StepStatus::Cached);
         }
+        if self.retrying.remove(&completed.item) {
+            self.count_retrying();
+        }
         if let Some(error) = &completed.error {
             let item = completed.item;
-            let place = usize::try_from(item).ok();
-            let branch = place.and_then(|place| self.branches.get(place));
+            let branch = self.branch(item);
             self.item_failed(FailedItem {
                 step: completed.step,
                 node: completed.node.clone(),
@@ -222,6 +261,7 @@ impl View {
                 total,
                 ended: total,
                 failed,
+                retrying: 0,
             });
         }
         None
@@ -382,7 +422,8 @@ mod tests {
             Some(ItemCount {
                 total: 3,
                 ended: 2,
-                failed: 1
+                failed: 1,
+                retrying: 0,
             })
         );
         let failed: Vec<_> = view

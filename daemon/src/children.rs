@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::drive::Job;
 use crate::port::{ChildRequest, Nest, Nested, Refusal, launched};
 use crate::services::{Ended, Services, timed_out};
-use crate::stop::{Stop, Urgency};
+use crate::stop::{CancelMode, SIBLING_FAILURE, Stop, Urgency};
 use rye_host::task;
 use rye_journal::Change;
 
@@ -283,18 +283,21 @@ async fn child_run(
             // before the kill.
             biased;
             () = stop.at_least(Urgency::Shutdown) => return Ended::Stopped(KillReceipt::default()),
+            () = stop.at_least(Urgency::Cancel), if !told => {
+                told = true;
+                match stop.mode() {
+                    CancelMode::Graceful => format!("its parent {parent}"),
+                    CancelMode::Useless => SIBLING_FAILURE.to_owned(),
+                }
+            }
             settled = runs.settled(child.clone()) => break settled,
             () = task::sleep(remaining) => {
                 (overdue, remaining) = (true, None);
                 let seconds = call.timeout.unwrap_or_default().as_secs_f64();
                 format!("{limit} {parent}, after {seconds} s")
             }
-            () = stop.at_least(Urgency::Cancel), if !told => {
-                told = true;
-                format!("its parent {parent}")
-            }
         };
-        if let Err(error) = runs.cancel(child.clone(), cause).await {
+        if let Err(error) = runs.cancel(child.clone(), cause, stop.mode()).await {
             tracing::debug!(%error, "a child run had ended before the request");
         }
     };
@@ -331,10 +334,10 @@ async fn child_run(
     }))
 }
 
-/// Result of a run for its caller. That of a thread includes its cost.
+/// Result of a run for its caller, with its cost and that of the runs below it.
 async fn result_of(services: &Arc<Services>, run: &Arc<Run>) -> Value {
     let mut result = run.result();
-    if run.spec.kind() == RunKind::Thread
+    if !run.spec.is_single_step()
         && let Ok(cost) = services.runs().cost(Arc::clone(run)).await
     {
         result["cost"] = Value::Object(cost.numbers());

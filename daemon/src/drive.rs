@@ -395,6 +395,7 @@ impl<'a, K: Kind> Drive<'a, K> {
     async fn commit_plan(&mut self, plan: Plan<K>) -> Result<bool, rye_journal::Error> {
         if self.facts.is_empty() && plan.is_empty() {
             self.machine = plan.machine;
+            self.stop_useless();
             return Ok(true);
         }
         let facts = self.facts.len();
@@ -426,8 +427,16 @@ impl<'a, K: Kind> Drive<'a, K> {
         self.machine = plan.machine;
         self.childless.clear();
         self.rebase(announced.run(&self.id));
+        self.stop_useless();
         self.begin(plan.calls, Some(announced.ticket));
         Ok(true)
+    }
+
+    /// Stops calls whose outcome is of no use any more.
+    fn stop_useless(&self) {
+        for slot in self.machine.useless() {
+            self.stop.stop_call(slot);
+        }
     }
 
     /// Starts `calls` once the commit that announces them is durable. Calls announced earlier pass `None`.
@@ -445,7 +454,8 @@ impl<'a, K: Kind> Drive<'a, K> {
         let attempts = calls.into_iter().map(|planned| {
             let durable = durable.next().filter(|_| planned.waits(strict));
             let reports = Reports::new(planned.call.slot, self.reporter.clone());
-            let (kind, stop) = (Arc::clone(&self.kind), self.stop.clone());
+            let stop = self.stop.for_call(planned.call.slot, planned.call.effect);
+            let kind = Arc::clone(&self.kind);
             let attempt = attempt(kind, stop, planned, durable, unless, reports);
             let attempt = charged(self.services.journal.memory(), attempt);
             actor.clone().entered(attempt).in_current_span()
@@ -496,7 +506,12 @@ impl<'a, K: Kind> Drive<'a, K> {
     async fn take(&mut self, call: Box<Call>, ended: Ended) {
         self.take_reports();
         let now = self.services.clock.tick();
+        let is_useless = self.stop.release_call(call.slot);
         match ended {
+            Ended::Stopped(_) if is_useless && self.stop.urgency() == Urgency::None => {
+                let events = self.machine.stopped(now, call.slot);
+                self.facts.extend(events);
+            }
             Ended::Stopped(_) => self.machine.abandon(call.slot),
             Ended::Suspended(child) => self.machine.suspend_for(call.slot, child),
             Ended::Exhausted(lack) => {

@@ -20,6 +20,7 @@ use rye_core::money::Usd;
 use rye_core::thread::ThreadOrder;
 use serde_json::{Value, json};
 
+use crate::stop::CancelMode;
 use rye_journal::{AccountRow, Filter, Summary};
 
 /// Parameters of an action on a graph that control how it runs, with what a user who starts a run uses instead.
@@ -48,6 +49,7 @@ pub fn launched(run: &Run) -> Value {
     };
     json!({
         "success": true,
+        "run_id": run.id,
         id: run.id,
         item: run.spec.item.id,
         "status": "running",
@@ -83,8 +85,13 @@ pub trait Runs: fmt::Debug + Send + Sync {
     /// True if this ended run, or a child run that it waited for, left at-most-once attempts of unknown outcome.
     fn has_unknown(&self, run: Arc<Run>) -> BoxFuture<'_, bool>;
 
-    /// Requests a run and its child runs to stop.
-    fn cancel(&self, run: RunId, cause: String) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
+    /// Requests a run and its child runs to stop, in the given mode.
+    fn cancel(
+        &self,
+        run: RunId,
+        cause: String,
+        mode: CancelMode,
+    ) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
     /// Ends a run and its child runs by force; returns when all have ended, with the processes that were killed.
     fn kill(&self, run: RunId, asked: Kill) -> BoxFuture<'_, Result<(Arc<Run>, Killed), Refusal>>;
@@ -230,6 +237,8 @@ pub struct Resume {
     pub message: Option<String>,
     /// True if a graph continues with the recorded text even if the item has changed.
     pub same_text: bool,
+    /// True if a graph begins again at the first node that failed and after which it went on.
+    pub failed: bool,
     /// Authority of the caller. A run that continues an ended one gets it as further layers.
     pub layers: Vec<rye_core::capability::Layer>,
     /// Account of a caller that is a run. A continuation draws on this account or on one below it.

@@ -3,15 +3,22 @@
 //! **Owns** the urgency of a stop, and its cause. **Never** stops anything itself: the driver checks the signal between
 //! steps, and a call in flight is notified by [`Stop::at_least`]. **Order.** Urgency only escalates, and a grace period
 //! only shrinks; the first cause is kept.
+//!
+//! Each call has a handle of its own on the signal of its run ([`Stop::for_call`]), so that one call can be stopped. It
+//! depends on the effect of the call what a stop of useless work means: an at-most-once call ends by itself.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rye_core::model::KillReceipt;
+use rye_core::model::{Effect, KillReceipt, Slot};
 use tokio::sync::watch;
 
 /// Grace period of the call in flight of a cancelled run: long enough for a tool to clean up, short enough to wait for.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
+
+/// Cause of a cancel because of another run, or another item of a node, that failed.
+pub const SIBLING_FAILURE: &str = "sibling_failure";
 
 /// Urgency of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -27,6 +34,15 @@ pub enum Urgency {
     Kill,
 }
 
+/// Treatment of the calls in flight of a cancelled run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelMode {
+    /// Each may end by itself within a grace period.
+    Graceful,
+    /// The run is of no use any more: its calls end at once, at-most-once ones by themselves, however long they take.
+    Useless,
+}
+
 #[derive(Debug, Clone, Default)]
 struct Signal {
     urgency: Urgency,
@@ -34,9 +50,45 @@ struct Signal {
     killer: Option<String>,
     grace: Option<Duration>,
     held: bool,
+    /// Requested modes of the cancel.
+    is_graceful: bool,
+    is_useless: bool,
+    /// The calls that are stopped alone.
+    stopped: BTreeSet<Slot>,
+}
+
+/// The call that has a handle.
+#[derive(Debug, Clone, Copy)]
+struct StoppableCall {
+    slot: Slot,
+    effect: Effect,
 }
 
 impl Signal {
+    /// Returns the urgency for the run, or for one call of it.
+    fn urgency_for(&self, call: Option<StoppableCall>) -> Urgency {
+        match call {
+            Some(call) if self.urgency <= Urgency::Cancel => {
+                let once = call.effect == Effect::AtMostOnce;
+                let cancelled = self.is_graceful || (self.is_useless && !once);
+                if cancelled || self.stopped.contains(&call.slot) {
+                    Urgency::Cancel
+                } else {
+                    Urgency::None
+                }
+            }
+            Some(_) | None => self.urgency,
+        }
+    }
+
+    /// True if the call must end at once, without being killed. Hooks have a grace period.
+    fn ends_at_once(&self, call: Option<StoppableCall>) -> bool {
+        call.is_some_and(|call| {
+            let may_end = call.effect != Effect::AtMostOnce && !matches!(call.slot, Slot::Hook(_));
+            (self.is_useless && may_end) || self.stopped.contains(&call.slot)
+        })
+    }
+
     fn shorten(&mut self, grace: Duration) {
         self.grace = Some(self.grace.map_or(grace, |before| before.min(grace)));
     }
@@ -66,6 +118,8 @@ impl DriverExit {
 #[derive(Debug, Clone)]
 pub struct Stop {
     signal: Arc<watch::Sender<Signal>>,
+    /// The call to which the handle belongs; without one it is that of the run.
+    call: Option<StoppableCall>,
 }
 
 impl Default for Stop {
@@ -78,7 +132,33 @@ impl Stop {
     pub fn new() -> Self {
         Self {
             signal: Arc::new(watch::Sender::new(Signal::default())),
+            call: None,
         }
+    }
+
+    /// Returns the handle of a call with that effect.
+    #[must_use]
+    pub fn for_call(&self, slot: Slot, effect: Effect) -> Self {
+        Self {
+            signal: Arc::clone(&self.signal),
+            call: Some(StoppableCall { slot, effect }),
+        }
+    }
+
+    /// Stops one call at once, until [`Stop::release_call`].
+    pub fn stop_call(&self, slot: Slot) {
+        self.signal
+            .send_if_modified(|signal| signal.stopped.insert(slot));
+    }
+
+    /// Ends the stop of a call, which has ended. Returns true if it was stopped alone.
+    pub fn release_call(&self, slot: Slot) -> bool {
+        let mut was_stopped = false;
+        self.signal.send_if_modified(|signal| {
+            was_stopped = signal.stopped.remove(&slot);
+            false
+        });
+        was_stopped
     }
 
     /// True if both handles share one signal.
@@ -87,9 +167,13 @@ impl Stop {
     }
 
     /// Requests a stop before the next step.
-    pub fn cancel(&self, cause: &str) {
+    pub fn cancel(&self, cause: &str, mode: CancelMode) {
         self.raise(Urgency::Cancel, |signal| {
             signal.cause.get_or_insert_with(|| cause.to_owned());
+            match mode {
+                CancelMode::Graceful => signal.is_graceful = true,
+                CancelMode::Useless => signal.is_useless = true,
+            }
         });
     }
 
@@ -124,7 +208,17 @@ impl Stop {
     }
 
     pub fn urgency(&self) -> Urgency {
-        self.signal.borrow().urgency
+        self.signal.borrow().urgency_for(self.call)
+    }
+
+    /// Returns the mode in which runs below are cancelled.
+    pub fn mode(&self) -> CancelMode {
+        let signal = self.signal.borrow();
+        if !signal.is_graceful && (signal.is_useless || signal.ends_at_once(self.call)) {
+            CancelMode::Useless
+        } else {
+            CancelMode::Graceful
+        }
     }
 
     /// Source of the cancel request.
@@ -157,7 +251,7 @@ impl Stop {
         let mut signal = self.signal.subscribe();
         // The sender lives as long as `self`, so waiting cannot fail.
         if signal
-            .wait_for(|signal| signal.urgency >= urgency)
+            .wait_for(|signal| signal.urgency_for(self.call) >= urgency)
             .await
             .is_err()
         {
@@ -165,15 +259,24 @@ impl Stop {
         }
     }
 
-    /// Resolves when the call in flight must be ended: at once if the daemon stops, after the grace period if the run
-    /// is cancelled. Cancel safe.
+    /// Resolves when the call in flight must be ended: at once if the daemon stops or the call is of no use, after the
+    /// grace period if the run is cancelled. Cancel safe.
     pub async fn due(&self) {
+        let mut signal = self.signal.subscribe();
+        let useless = async {
+            // The sender lives as long as `self`, so waiting cannot fail.
+            let ends = signal.wait_for(|signal| signal.ends_at_once(self.call));
+            if ends.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
         let cancelled = async {
             self.at_least(Urgency::Cancel).await;
             tokio::time::sleep(CANCEL_GRACE).await;
         };
         tokio::select! {
             () = cancelled => {}
+            () = useless => {}
             () = self.at_least(Urgency::Shutdown) => {}
         }
     }
@@ -203,14 +306,38 @@ mod tests {
         let stop = Stop::new();
         stop.kill("uid:6", Duration::from_secs(1));
         stop.kill("uid:5", Duration::from_secs(2));
-        stop.cancel("uid:7");
-        stop.cancel("uid:8");
+        stop.cancel("uid:7", CancelMode::Graceful);
+        stop.cancel("uid:8", CancelMode::Graceful);
         stop.shut_down(Duration::from_secs(3));
         assert_eq!(stop.urgency(), Urgency::Kill);
         assert_eq!(stop.cancel_cause().as_deref(), Some("uid:7"));
         assert_eq!(stop.killer().as_deref(), Some("uid:6"));
         assert_eq!(stop.grace(), Some(Duration::from_secs(1)));
         stop.at_least(Urgency::Cancel).await;
+    }
+
+    #[tokio::test]
+    async fn useless_work_ends_at_once_unless_it_is_at_most_once() {
+        let stop = Stop::new();
+        let [first, second] = [1, 2].map(|item| stop.for_call(Slot::Part(item), Effect::Pure));
+        let once = stop.for_call(Slot::Part(3), Effect::AtMostOnce);
+        stop.stop_call(Slot::Part(1));
+        assert_eq!(first.due().now_or_never(), Some(()));
+        assert_eq!(first.urgency(), Urgency::Cancel);
+        assert_eq!(second.due().now_or_never(), None);
+        assert_eq!(stop.urgency(), Urgency::None, "the run goes on");
+        assert!(stop.release_call(Slot::Part(1)) && !stop.release_call(Slot::Part(2)));
+        assert_eq!(first.due().now_or_never(), None, "another call of the item");
+
+        stop.cancel("its parent", CancelMode::Useless);
+        assert_eq!(second.due().now_or_never(), Some(()));
+        assert_eq!(once.due().now_or_never(), None);
+        assert_eq!(once.urgency(), Urgency::None);
+        assert_eq!(stop.urgency(), Urgency::Cancel, "nothing starts");
+        stop.cancel("uid:7", CancelMode::Graceful);
+        assert_eq!(once.urgency(), Urgency::Cancel, "within its grace period");
+        stop.kill("uid:7", Duration::ZERO);
+        assert_eq!(once.due().now_or_never(), Some(()));
     }
 
     #[tokio::test]

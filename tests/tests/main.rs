@@ -57,6 +57,7 @@ mod removal;
 mod repairs;
 mod resume;
 mod rpc;
+mod siblings;
 mod steered;
 mod steering;
 mod test_verb;

@@ -1,5 +1,5 @@
-//! Three small projects in the style of users (`tests/projects`): checks of a change, a load of 300 files, and a
-//! release with an approval. Each is used through `ryectl` in terminals of 80 and 140 columns, and the screens are
+//! Four small projects in the style of users (`tests/projects`): checks of a change, a load of 300 files, a release with
+//! an approval, and a pipeline of all three. Each is used through `ryectl` in terminals of 80 and 140 columns, and the screens are
 //! pinned.
 
 use std::fmt::Write as _;
@@ -281,4 +281,47 @@ fn release_waits_for_approval_and_publishes_once() {
     }
     assert_eq!(world.read("published"), "2.0.0\n");
     pin("project_release", &album.text);
+}
+
+#[test]
+fn pipeline_reruns_only_failed_checks_and_publishes_once() {
+    let world = World::new();
+    unpack(&world, "pipeline");
+    let Some((small, large)) = terminals(&world) else {
+        return;
+    };
+    let _daemon = world.start("");
+    let mut album = Album::new(&world);
+    let checks = || {
+        let mut ran: Vec<String> = world.read("ran").lines().map(str::to_owned).collect();
+        ran.sort();
+        ran.join(" ")
+    };
+    // A check that fails is tried once more, and stops none of the others.
+    let red = album.run(&small, "ryectl run pipeline/ship -i version=2.0.0");
+    assert!(red.contains("1 of the checks failed"), "{red}");
+    assert!(red.contains("repeats the failed item of `checks`"), "{red}");
+    assert!(red.ends_with("ended with 1"), "{red}");
+    assert_eq!(checks(), "lint tests tests types");
+    let run = newest(&world, "pipeline/ship");
+    album.run(&large, &format!("ryectl get {run}"));
+    album.run(&large, &format!("ryectl steps {run}"));
+    // Once that is fixed, only the tests run again; then the pipeline goes on, up to the question.
+    world.write("src/prices", "price() { echo $1; }\n");
+    let green = album.run(&small, &format!("ryectl resume {run}"));
+    assert!(green.ends_with("ended with 75"), "{green}");
+    assert_eq!(checks(), "lint tests tests tests types");
+    let run = newest(&world, "pipeline/ship");
+    suspended(&world, &run);
+    assert_eq!(world.read("published"), "");
+    album.run(&large, &format!("ryectl approve {run}"));
+    let record = until("the end of the run", || {
+        let record = world.record(&run);
+        (record["status"] == "completed").then_some(record)
+    });
+    assert_eq!(record["output"]["coverage"], 91, "{record}");
+    assert_eq!(world.read("published"), "app-2.0.0.tar\n");
+    album.run(&large, &format!("ryectl attach {run}"));
+    album.run(&small, "ryectl ps --all");
+    pin("project_pipeline", &album.text);
 }

@@ -46,6 +46,9 @@ pub(crate) struct Resume {
     /// Continue a graph that has ended with the text it started with, whatever its file says by now.
     #[arg(long)]
     pub(crate) same_text: bool,
+    /// Repeat what failed at the first node after whose failure the graph went on, and walk on from there.
+    #[arg(long)]
+    pub(crate) failed: bool,
     /// Why, for those who read about the run.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) reason: Option<String>,

@@ -244,9 +244,10 @@ pub(crate) enum Verb {
     Suspend(OneRun),
     /// Resume a suspended run, or continue one that failed, and stay with it until it ends
     ///
-    /// A suspended run keeps its id. One that ended without success is continued by a new run with its state and inputs.
+    /// A suspended run keeps its id. One that ended without success is continued by a new run with its state and inputs:
+    /// where it failed; if it ended at a `fail` node after items had failed, it repeats these items and walks on from there.
     #[command(
-        after_help = "Examples:\n  ryectl resume app-deploy-1767225600-abcdefghij --raise steps=200\n  ryectl resume app-deploy-1767225600-abcdefghij --uncertain charge=done"
+        after_help = "Examples:\n  ryectl resume app-deploy-1767225600-abcdefghij --raise steps=200\n  ryectl resume app-deploy-1767225600-abcdefghij --uncertain charge=done\n  ryectl resume @last --failed"
     )]
     Resume(Resume),
     /// List what runs ask people and nobody has answered

@@ -177,10 +177,20 @@ fn of_graph(event: &GraphEvent) -> String {
                 end.step, end.node, end.branches, end.failed
             )
         }
-        GraphEvent::RetryScheduled(retry) => format!(
-            "step {} {} is tried again (try {}) at {}, requested by {}",
-            retry.step, retry.node, retry.attempt, retry.due, retry.by
-        ),
+        GraphEvent::RetryScheduled(retry) => {
+            let item = retry.item.map(|item| format!("[{item}]"));
+            let name = format!("{}{}", retry.node, item.unwrap_or_default());
+            let failed = retry.error.as_ref();
+            let failed = failed.map(|error| format!("failed: {}; ", error.message));
+            format!(
+                "step {} {name} {}is tried again (try {}) at {}, requested by {}",
+                retry.step,
+                failed.unwrap_or_default(),
+                retry.attempt,
+                retry.due,
+                retry.by
+            )
+        }
         GraphEvent::StepCompleted(done) => {
             let ended = ended(done.status, done.elapsed_ms, done.error.as_ref());
             let next = done.next_node.as_ref().map(|next| format!(" → {next}"));

@@ -310,6 +310,7 @@ mod tests {
                 total: 5,
                 ended: 5,
                 failed: 2,
+                retrying: 0,
             }),
             ..step(StepStatus::Foreach, 3)
         };
@@ -397,6 +398,7 @@ mod tests {
             total: 300,
             ended: 57,
             failed: 2,
+            retrying: 0,
         });
         assert_eq!(
             shown(&view, 5_100),

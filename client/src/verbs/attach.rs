@@ -17,7 +17,7 @@ use rye_client::Client;
 use rye_client::environment;
 use rye_client::events::{Deltas, Events, Follow, StreamItem};
 use rye_client::exit::Exit;
-use rye_client::needs::{Need, Way, needs, unanswered, way_to_continue};
+use rye_client::needs::{Need, Way, needs, unanswered, ways_to_continue};
 use rye_client::view::{View, ViewUpdate};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::model::{Event, Object, RunEvent, RunKind, Status};
@@ -477,10 +477,13 @@ async fn end(
                 note_process_output(error, output);
             }
             if output.format() == Format::Text {
-                match (unanswered(&record), way_to_continue(&record)) {
-                    (Some(need), _) => note_need(&need, output),
-                    (None, Some(way)) => hint_command(&way, output),
-                    (None, None) => {}
+                match unanswered(&record) {
+                    Some(need) => note_need(&need, output),
+                    None => {
+                        for way in ways_to_continue(&record) {
+                            hint_command(&way, output);
+                        }
+                    }
                 }
             }
         }

@@ -111,6 +111,7 @@ pub(super) async fn resume(resume: cli::Resume, session: &mut Session) -> Result
         result_json,
         message: resume.message.unwrap_or_default(),
         same_text: resume.same_text,
+        failed: resume.failed,
     };
     let client = session.client().await?;
     let output = &mut session.output;

@@ -100,6 +100,17 @@ pub trait Machine: Clone + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Returns the calls in flight whose outcome is of no use any more. The driver stops them.
+    fn useless(&self) -> Vec<Slot> {
+        Vec::new()
+    }
+
+    /// Records that a useless call was stopped.
+    fn stopped(&mut self, _now: Tick, slot: Slot) -> Vec<Event> {
+        self.abandon(slot);
+        Vec::new()
+    }
+
     /// A call was stopped because the run is to stop. It leaves no trace, as if it were still in flight. A hook of the
     /// end is not called again.
     fn abandon(&mut self, slot: Slot);

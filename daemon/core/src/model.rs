@@ -66,7 +66,7 @@ pub use self::directory::DirectoryIdentity;
 pub use self::event::{
     Event, Facets, GraphEvent, RunEvent, Syncing, ThreadEvent, ToolEvent, Unreadable, While,
 };
-pub use self::failure::{Failure, Printed};
+pub use self::failure::{Failure, GRAPH_FAILED, Printed};
 pub use self::graph::{StepStatus, SuppressedError, UnfinishedWork};
 pub use self::kill::{EndedProcess, Kill, KillReceipt, Killed};
 pub use self::life::{Illegal, Life, Outcome, Status};

@@ -282,6 +282,13 @@ impl Walker {
         Turn::Again
     }
 
+    /// Takes a call out of those in flight; returns the milliseconds that it took.
+    fn end_call(&mut self, now: Tick, slot: Slot) -> u64 {
+        let since = self.running.remove(&slot);
+        let elapsed = since.map(|since| now.up.since(since)).unwrap_or_default();
+        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// Nothing more can start now: waits for calls in flight until the run's time is over.
     fn rest(&self) -> Turn {
         Turn::Wait(self.deadline.filter(|deadline| self.up < *deadline))
@@ -402,9 +409,7 @@ impl Machine for Walker {
     }
 
     fn conclude(&mut self, now: Tick, slot: Slot, answer: &CallOutcome) -> Vec<Event> {
-        let since = self.running.remove(&slot);
-        let elapsed = since.map(|since| now.up.since(since)).unwrap_or_default();
-        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let elapsed_ms = self.end_call(now, slot);
         let now = now.at;
         let mut events = Vec::new();
         match slot {
@@ -421,6 +426,19 @@ impl Machine for Walker {
 
     fn answered(&mut self, _now: Tick, answer: Infallible) -> Vec<Event> {
         match answer {}
+    }
+
+    fn useless(&self) -> Vec<Slot> {
+        self.useless_items()
+    }
+
+    fn stopped(&mut self, now: Tick, slot: Slot) -> Vec<Event> {
+        let elapsed_ms = self.end_call(now, slot);
+        let mut events = Vec::new();
+        if let Slot::Part(item) = slot {
+            self.stop_item(now.at, item, elapsed_ms, &mut events);
+        }
+        events
     }
 
     fn abandon(&mut self, slot: Slot) {

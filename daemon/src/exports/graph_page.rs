@@ -241,7 +241,9 @@ impl Page {
         if let Event::Graph(GraphEvent::StepFailed(failed)) = event {
             self.row(&failed.node).state = VisitState::Failed;
         }
-        if let Event::Graph(GraphEvent::RetryScheduled(retry)) = event {
+        if let Event::Graph(GraphEvent::RetryScheduled(retry)) = event
+            && retry.item.is_none()
+        {
             self.row(&retry.node).state = VisitState::Running;
         }
     }
@@ -466,11 +468,13 @@ fn entry_of_graph(event: &GraphEvent) -> Option<String> {
         GraphEvent::GraphStarted(started) => format!("started at {}", plain(&started.start_node)),
         GraphEvent::StepFailed(failed) => format!("❌ failed: {}", plain(&failed.error.message)),
         GraphEvent::RetryScheduled(retry) => {
-            let (attempt, due) = (retry.attempt, retry.due);
-            format!(
-                "try {attempt} not before {due}, asked by {}",
-                plain(&retry.by)
-            )
+            let (attempt, due, by) = (retry.attempt, retry.due, plain(&retry.by));
+            let failed = retry.item.zip(retry.error.as_ref()).map(|(item, error)| {
+                let (node, message) = (plain(&retry.node), plain(&error.message));
+                format!("{node}[{item}] ❌ {message}; ")
+            });
+            let failed = failed.unwrap_or_default();
+            format!("{failed}try {attempt} not before {due}, asked by {by}")
         }
         GraphEvent::ItemCompleted(done) => {
             let (node, item) = (plain(&done.node), done.item);

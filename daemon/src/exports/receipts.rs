@@ -48,6 +48,13 @@ impl Receipts {
                 self.begun(slot, started.node_input_hash.as_ref());
                 None
             }
+            Event::Graph(GraphEvent::RetryScheduled(retry)) => {
+                // Only the last try of an item gets a receipt.
+                if let Some(item) = retry.item {
+                    self.inputs.remove(&Slot::Part(item));
+                }
+                None
+            }
             Event::Graph(GraphEvent::StepCompleted(completed)) => {
                 let begun = self.inputs.remove(&Slot::Main);
                 self.inputs.clear();

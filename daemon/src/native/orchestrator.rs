@@ -15,6 +15,7 @@ use super::session::{Session, read};
 use super::{report, resume, wait};
 use crate::port::Refusal;
 use crate::process::KILL_GRACE;
+use crate::stop::CancelMode;
 use rye_journal::Filter;
 
 /// Parameters by `operation`.
@@ -116,7 +117,10 @@ pub(super) async fn cancel(asked: Cancellation, session: &Session<'_>) -> Result
     let cause = asked
         .reason
         .unwrap_or_else(|| format!("the run {}", session.run));
-    let run = session.runs.cancel(run.id.clone(), cause).await;
+    let run = session
+        .runs
+        .cancel(run.id.clone(), cause, CancelMode::Graceful)
+        .await;
     let run = run.map_err(Refusal::of_run)?;
     Ok(json!({
         "success": true,

@@ -11,12 +11,13 @@ use super::reach::{self, actionable, is_self_or_ancestor, visible};
 use super::report;
 use super::session::{Session, invalid, read};
 use crate::port::Refusal;
+use crate::stop::CancelMode;
 use rye_journal::Filter;
 
 /// Statuses of runs that have not ended.
 pub(super) const ACTIVE: [Status; 3] = [Status::Created, Status::Running, Status::Suspended];
 /// Default time in seconds for which a cancel waits for the run to stop.
-const CANCEL_WAIT: f64 = 5.0;
+pub(super) const CANCEL_WAIT: f64 = 5.0;
 
 #[derive(Debug, Deserialize)]
 struct Named {
@@ -96,7 +97,7 @@ pub(super) async fn cancel(params: Object, session: &Session<'_>) -> Result<Valu
     let cause = reason.unwrap_or_else(|| format!("the run {}", session.run));
     let mut run = session
         .runs
-        .cancel(run.id.clone(), cause)
+        .cancel(run.id.clone(), cause, CancelMode::Graceful)
         .await
         .map_err(Refusal::of_run)?;
     if !is_self_or_ancestor(session, &run).await? {

@@ -52,6 +52,7 @@ pub(super) fn record(run: &Run, cost: &Cost) -> Value {
 pub(super) fn result(run: &Run, cost: &Cost) -> Value {
     let result = run.result();
     json!({
+        "run_id": run.id,
         "thread_id": run.id,
         "status": run.status().as_str(),
         "cost": figures(run, cost),

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::reach::{actionable, caller};
 use super::session::{Session, invalid};
 use crate::port::{Refusal, Resume};
+use crate::stop::CancelMode;
 
 /// Factor by which an unspecified limit is raised.
 const BUMP: u64 = 2;
@@ -58,6 +59,7 @@ pub(super) async fn resume(asked: Params, session: &Session<'_>) -> Result<Value
         approval: None,
         message: asked.message,
         same_text: false,
+        failed: false,
         layers: session.spec.layers.clone(),
         caller_account: caller(session).pays().cloned(),
     };
@@ -78,7 +80,10 @@ pub(super) async fn resume(asked: Params, session: &Session<'_>) -> Result<Value
 
 async fn cancel(run: &Run, session: &Session<'_>) -> Result<Value, Failure> {
     let cause = format!("the run {}", session.run);
-    let run = session.runs.cancel(run.id.clone(), cause).await;
+    let run = session
+        .runs
+        .cancel(run.id.clone(), cause, CancelMode::Graceful)
+        .await;
     let run = run.map_err(Refusal::of_run)?;
     Ok(json!({
         "success": true,

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use rye_core::ledger::Cost;
 use rye_core::model::{Failure, Object, Run, Status, Waits};
@@ -18,11 +19,12 @@ use rye_core::money::Usd;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::processes::seconds;
+use super::processes::{CANCEL_WAIT, seconds};
 use super::reach::{actionable, is_self_or_ancestor, visible};
 use super::report;
 use super::session::{Session, invalid};
 use crate::port::Refusal;
+use crate::stop::{CancelMode, SIBLING_FAILURE};
 use rye_host::fail_point::{self, FailPlace};
 
 /// Maximum number of runs per call.
@@ -107,8 +109,11 @@ pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value,
         }
     }
     drop(pending);
-    let siblings = failed && params.cancel_siblings_on_failure;
-    table.close(session, siblings, timed_out).await?;
+    if failed && params.cancel_siblings_on_failure {
+        table.cancel_open(session).await?;
+    } else {
+        table.close(session, timed_out).await?;
+    }
     let total = table.total(session).await?;
     Ok(table.answer(params.require_all, total, Some(taken + began.elapsed())))
 }
@@ -116,7 +121,7 @@ pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value,
 /// Reports the current status of the runs without waiting.
 pub(super) async fn aggregate(ids: &[Value], session: &Session<'_>) -> Result<Value, Failure> {
     let mut table = Table::of(ids, session).await?;
-    table.close(session, false, false).await?;
+    table.close(session, false).await?;
     let total = table.total(session).await?;
     Ok(table.answer(true, total, None))
 }
@@ -236,31 +241,50 @@ impl Table {
     }
 
     /// Makes the entries of the runs that have not settled.
-    async fn close(
-        &mut self,
-        session: &Session<'_>,
-        siblings: bool,
-        timed_out: bool,
-    ) -> Result<(), Failure> {
+    async fn close(&mut self, session: &Session<'_>, timed_out: bool) -> Result<(), Failure> {
         let open: Vec<_> = self.open().collect();
         for (place, run) in open {
             let run = session.runs.get(run.id.clone()).await.unwrap_or(run);
-            let told = self.report(place, Arc::clone(&run), session).await?;
-            let is_settled = run.status().is_terminal() || run.status() == Status::Suspended;
-            let Some(entry) = told.filter(|_| !is_settled) else {
-                continue;
-            };
-            if timed_out {
+            let is_open = !is_settled(&run);
+            let entry = self.report(place, run, session).await?;
+            if let Some(entry) = entry.filter(|_| is_open && timed_out) {
                 entry["status"] = json!("timeout");
             }
-            if siblings {
-                match cancel(session, &run).await {
-                    Ok(()) => {
-                        entry["status"] = json!("cancelled");
-                        entry["reason"] = json!("sibling_failure");
+        }
+        Ok(())
+    }
+
+    /// Cancels the runs that have not settled, and makes their entries once they have ended. After [`CANCEL_WAIT`] seconds
+    /// one that still works is reported as `cancelling`.
+    async fn cancel_open(&mut self, session: &Session<'_>) -> Result<(), Failure> {
+        let ends = self.open().map(|(place, run)| async move {
+            let run = session.runs.get(run.id.clone()).await.unwrap_or(run);
+            if is_settled(&run) {
+                return (place, run, None);
+            }
+            let cancelled = cancel(session, &run).await;
+            let patience = Duration::from_secs_f64(CANCEL_WAIT);
+            if cancelled.is_ok() {
+                let settled = session.runs.settled(run.id.clone());
+                drop(tokio::time::timeout(patience, settled).await);
+            }
+            let run = session.runs.get(run.id.clone()).await.unwrap_or(run);
+            (place, run, Some(cancelled))
+        });
+        for (place, run, cancelled) in join_all(ends.collect::<Vec<_>>()).await {
+            let is_open = !is_settled(&run);
+            let Some(entry) = self.report(place, run, session).await? else {
+                continue;
+            };
+            match cancelled {
+                Some(Ok(())) => {
+                    entry["reason"] = json!(SIBLING_FAILURE);
+                    if is_open {
+                        entry["status"] = json!("cancelling");
                     }
-                    Err(failure) => entry["error"] = json!(failure.message),
                 }
+                Some(Err(failure)) => entry["error"] = json!(failure.message),
+                None => {}
             }
         }
         Ok(())
@@ -364,8 +388,9 @@ impl Row {
 
 /// Id of the run that `id` stands for.
 pub(super) fn named(id: &Value) -> Option<&str> {
-    let inner = || id.get("thread_id").or_else(|| id.get("graph_run_id"));
-    id.as_str().or_else(|| inner()?.as_str())
+    let keys = ["run_id", "thread_id", "graph_run_id"];
+    let inner = || keys.into_iter().find_map(|key| id.get(key)?.as_str());
+    id.as_str().or_else(inner)
 }
 
 /// The run to wait for: the newest of its chain of continuations.
@@ -378,11 +403,17 @@ async fn look_up(session: &Session<'_>, id: &str) -> Result<Arc<Run>, Failure> {
         .map_err(Refusal::of_run)
 }
 
+fn is_settled(run: &Run) -> bool {
+    run.status().is_terminal() || run.status() == Status::Suspended
+}
+
 async fn cancel(session: &Session<'_>, run: &Run) -> Result<(), Failure> {
     let run = actionable(session, run.id.as_str()).await?;
-    let asked = session
-        .runs
-        .cancel(run.id.clone(), "sibling_failure".into());
+    let asked = session.runs.cancel(
+        run.id.clone(),
+        SIBLING_FAILURE.to_owned(),
+        CancelMode::Useless,
+    );
     asked.await.map(|_| ()).map_err(Refusal::of_run)
 }
 

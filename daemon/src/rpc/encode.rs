@@ -80,8 +80,19 @@ pub(super) fn record(run: &Run, beside: &RunExtras) -> v1::Run {
             .collect(),
         nodes: run.spec.graph().map_or(0, |graph| graph.nodes),
         truncated: run.is_truncated(),
+        failed_part: failed_part(run),
         ..list_row(&Summary::of(run), beside)
     }
+}
+
+/// The node at which a run that walks on from the failures of `run` begins.
+fn failed_part(run: &Run) -> Option<v1::FailedPart> {
+    let first = run.first_failed()?;
+    first.once_since.is_empty().then(|| v1::FailedPart {
+        node: first.node.to_string(),
+        items: first.left.items.as_ref().map_or(0, |items| items.failed),
+        resumed: run.fails_behind_failures(),
+    })
 }
 
 /// A run as a row of a list.
@@ -340,6 +351,7 @@ pub(super) fn open_step(run: &Run, now: Timestamp) -> Option<v1::Step> {
             total: items.count(),
             ended: number(items.results().flatten().count()),
             failed: items.failed,
+            retrying: number(items.retrying.len()),
         }),
         ..v1::Step::default()
     })

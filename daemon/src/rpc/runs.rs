@@ -314,6 +314,7 @@ impl Runs for RunsService {
             approval: None,
             message: decode::given(&request.message),
             same_text: request.same_text,
+            failed: request.failed,
             layers: vec![caller.clone()],
             caller_account: None,
         };

@@ -23,14 +23,24 @@ use rye_core::model::{Event, Kill, KillReceipt, Killed, Run, RunEvent, RunKind};
 
 use super::error::Error;
 use super::handle::Supervisor;
-use crate::stop::{DriverExit, Stop, Urgency};
+use crate::stop::{CancelMode, DriverExit, Stop, Urgency};
 use rye_journal::Ticket;
 
 impl Supervisor {
     /// Cancels a run and its child runs before their next step. Returns when the requests are durable.
     pub async fn cancel(&self, id: &RunId, cause: &str) -> Result<Arc<Run>, Error> {
+        self.cancel_as(id, cause, CancelMode::Graceful).await
+    }
+
+    /// The same, with the mode in which calls in flight end.
+    pub(super) async fn cancel_as(
+        &self,
+        id: &RunId,
+        cause: &str,
+        mode: CancelMode,
+    ) -> Result<Arc<Run>, Error> {
         let (this, id, cause) = (self.clone(), id.clone(), cause.to_owned());
-        let work = async move { this.cancel_tree(&id, &cause).await };
+        let work = async move { this.cancel_tree(&id, &cause, mode).await };
         self.run_to_end(work).await
     }
 
@@ -73,10 +83,11 @@ impl Supervisor {
         &'a self,
         id: &'a RunId,
         cause: &'a str,
+        mode: CancelMode,
     ) -> BoxFuture<'a, Result<Arc<Run>, Error>> {
         let work = async move {
             self.not_over(id, "cancelled").await?;
-            match self.note_cancel(id, cause) {
+            match self.note_cancel(id, cause, mode) {
                 Ok(None) => {}
                 Ok(Some(ticket)) => self.journal().published(ticket).await?,
                 Err(error) => {
@@ -85,7 +96,7 @@ impl Supervisor {
                 }
             }
             self.end_suspended(id).await?;
-            self.cancel_below(id).await?;
+            self.cancel_all(id, self.attached(id), mode).await?;
             self.run_of(id).await
         };
         work.boxed()
@@ -102,25 +113,33 @@ impl Supervisor {
     }
 
     /// Records a cancel request and notifies the task of the run, if there is one. Returns `None` if the run was
-    /// already cancelled or has ended.
+    /// already cancelled or has ended; a cancelled one is only notified of the mode.
     pub(super) fn note_cancel(
         &self,
         id: &RunId,
         cause: &str,
+        mode: CancelMode,
     ) -> Result<Option<Ticket>, rye_journal::Error> {
         // The lock of the tasks prevents another request between the check and the commit.
         let tasks = self.live();
         let run = self.journal().snapshot(id);
-        if !run.is_some_and(|run| !run.status().is_terminal() && run.cancel.is_none()) {
+        let Some(run) = run.filter(|run| !run.status().is_terminal()) else {
+            return Ok(None);
+        };
+        let notify = || {
+            if let Some(stop) = tasks.get(id) {
+                stop.cancel(cause, mode);
+            }
+        };
+        if run.cancel.is_some() {
+            notify();
             return Ok(None);
         }
         let event = Event::from(CancelRequested {
             cause: cause.to_owned(),
         });
         let ticket = self.journal().note(id, event)?.ticket;
-        if let Some(stop) = tasks.get(id) {
-            stop.cancel(cause);
-        }
+        notify();
         Ok(Some(ticket))
     }
 
@@ -148,23 +167,24 @@ impl Supervisor {
         work.boxed()
     }
 
-    /// Cancels the runs that `id` waits for.
-    async fn cancel_below(&self, id: &RunId) -> Result<(), Error> {
-        self.cancel_all(id, self.attached(id)).await
-    }
-
     /// Cancels the runs that `ended` started and that stop at its end.
     async fn cancel_followers(&self, ended: &Run) -> Result<(), Error> {
         let children = self.journal().children(&ended.id).into_iter();
         let stop = |run: &Arc<Run>| run.spec.parent_end.stops_at(ended.status());
         let children = children.filter(stop).map(|run| run.id.clone());
-        self.cancel_all(&ended.id, children.collect()).await
+        let mode = CancelMode::Graceful;
+        self.cancel_all(&ended.id, children.collect(), mode).await
     }
 
-    async fn cancel_all(&self, parent: &RunId, children: Vec<RunId>) -> Result<(), Error> {
+    async fn cancel_all(
+        &self,
+        parent: &RunId,
+        children: Vec<RunId>,
+        mode: CancelMode,
+    ) -> Result<(), Error> {
         let cause = format!("its parent {parent}");
         for child in children {
-            match self.cancel_tree(&child, &cause).await {
+            match self.cancel_tree(&child, &cause, mode).await {
                 Ok(_) | Err(Error::Over { .. }) => {}
                 Err(error) => return Err(error),
             }

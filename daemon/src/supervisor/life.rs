@@ -13,7 +13,7 @@ use super::handle::{Begin, Beginner, EnvelopeRequest, Supervisor};
 use crate::drive::{self, RunContext};
 use crate::exhausted::Exhausted;
 use crate::projects::Project;
-use crate::stop::{DriverExit, Stop, Urgency};
+use crate::stop::{CancelMode, DriverExit, Stop, Urgency};
 use crate::storage_backoff::Pauses;
 use crate::{graph, thread, tool};
 use rye_host::task;
@@ -75,7 +75,7 @@ impl Supervisor {
         // A stop may have been requested before it had a task.
         if let Ok(Some(record)) = self.journal().run(&run.id).await {
             if let Some(cause) = &record.cancel {
-                stop.cancel(cause);
+                stop.cancel(cause, CancelMode::Graceful);
             }
             if let Some(fence) = self.journal().fence(&run.id)
                 && let Some(kill) = &fence.kill

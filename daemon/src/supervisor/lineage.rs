@@ -31,6 +31,7 @@ use super::resume::continuation_key;
 use crate::directives;
 use crate::port::{AccountView, ChildRequest, Nest, Nested, Refusal, Resume, Runs};
 use crate::projects::ProjectRef;
+use crate::stop::CancelMode;
 use rye_journal::{Change, Filter, Summary};
 
 /// Runs per page of a listing.
@@ -260,6 +261,7 @@ fn continued(earlier: Option<Arc<Run>>) -> Option<StartAt> {
         layers: Vec::new(),
         message: None,
         same_text: false,
+        failed: false,
         within: None,
     })
 }
@@ -374,9 +376,14 @@ impl Runs for Shared {
         })
     }
 
-    fn cancel(&self, run: RunId, cause: String) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
+    fn cancel(
+        &self,
+        run: RunId,
+        cause: String,
+        mode: CancelMode,
+    ) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
         let this = self.supervisor();
-        Box::pin(async move { Ok(this.cancel(&run, &cause).await?) })
+        Box::pin(async move { Ok(this.cancel_as(&run, &cause, mode).await?) })
     }
 
     fn kill(&self, run: RunId, asked: Kill) -> BoxFuture<'_, Result<(Arc<Run>, Killed), Refusal>> {

@@ -16,6 +16,7 @@ use rye_core::model::{
 
 use super::error::Error;
 use super::handle::Supervisor;
+use crate::stop::CancelMode;
 use rye_journal::{Change, Journal, Ticket};
 
 /// Pause between two recovered runs, so that a thousand of them do not start at the same time.
@@ -102,7 +103,7 @@ impl Supervisor {
         let suspended = run.suspension().map(|why| why.reason);
         let is_orphan = self.is_orphan(&run).await;
         if is_orphan && !run.spec.parent_end.waits() {
-            self.note_cancel(&run.id, "its parent has ended")?;
+            self.note_cancel(&run.id, "its parent has ended", CancelMode::Graceful)?;
             run = self.run_of(&run.id).await?;
         } else if is_orphan {
             let cause = "its parent has ended".to_owned();

@@ -115,6 +115,8 @@ pub enum StartAt {
         message: Option<String>,
         /// True if a graph continues with the recorded text even if the item has changed.
         same_text: bool,
+        /// True if it begins at the first node that failed and after which the graph went on.
+        failed: bool,
         /// Account of a caller that is a run. The new run draws on this account or on one below it.
         within: Option<AccountId>,
     },

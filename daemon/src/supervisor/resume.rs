@@ -118,6 +118,7 @@ impl Supervisor {
             approval: None,
             message: None,
             same_text: false,
+            failed: false,
             layers: vec![request.caller],
             caller_account: None,
         };
@@ -172,6 +173,13 @@ impl Supervisor {
         }
         if let Some(text) = &request.message {
             message::check(&run, text)?;
+        }
+        if request.failed && !run.status().is_terminal() {
+            return Err(Error::Unfit {
+                run: run.id.clone(),
+                problem: "--failed goes with a graph that has ended; without it, it is resumed"
+                    .into(),
+            });
         }
         match &run.life {
             Life::Suspended(why) if why.reason == SuspendReason::Storage => Err(Error::Unfit {
@@ -250,7 +258,11 @@ impl Supervisor {
     }
 
     async fn continue_ended(&self, run: Arc<Run>, request: Resume) -> Result<Arc<Run>, Error> {
-        check_answers(&run, &self.unknown(&run).await?, &request)?;
+        check_answers(
+            &run,
+            &self.unknown_of_continuation(&run, request.failed).await?,
+            &request,
+        )?;
         check_raise(&run, &request.raised)?;
         check_spend(&run, &request)?;
         // The authority is in the layers; this is only the name of the caller.
@@ -275,6 +287,7 @@ impl Supervisor {
                 layers: request.layers,
                 message: request.message,
                 same_text: request.same_text,
+                failed: request.failed,
                 within: request.caller_account,
             },
             lineage: None,

@@ -61,6 +61,21 @@ impl Supervisor {
         self.find_unknown(run, LiveChildren::Awaited).await
     }
 
+    /// Returns the unknown attempts that a continuation of `run` may repeat; `failed` if it walks on from the first failure.
+    pub(super) async fn unknown_of_continuation(
+        &self,
+        run: &Run,
+        failed: bool,
+    ) -> Result<Vec<Unknown>, Error> {
+        let attempts = if failed {
+            run.unknown_from_failed()
+        } else {
+            run.unknown()
+        };
+        self.with_children(run, attempts, LiveChildren::Awaited)
+            .await
+    }
+
     /// Returns the unknown attempts of `run` for display, without waiting. Empty for a run that has not ended or that
     /// cannot be continued.
     pub async fn attempts_in_doubt(&self, run: &Run) -> Result<Vec<InDoubt>, Error> {
@@ -92,9 +107,19 @@ impl Supervisor {
         run: &'a Run,
         live: LiveChildren,
     ) -> BoxFuture<'a, Result<Vec<Unknown>, Error>> {
+        self.with_children(run, run.unknown(), live)
+    }
+
+    /// Returns `attempts` of `run` with the unknown attempts of the child runs that carried them out.
+    fn with_children<'a>(
+        &'a self,
+        run: &'a Run,
+        attempts: Vec<rye_core::model::Unknown>,
+        live: LiveChildren,
+    ) -> BoxFuture<'a, Result<Vec<Unknown>, Error>> {
         let work = async move {
             let mut found = Vec::new();
-            for attempt in run.unknown() {
+            for attempt in attempts {
                 let mut below = match &attempt.child {
                     None => Vec::new(),
                     Some(child) => match self.ended_below(run, child, live).await? {

@@ -27,6 +27,7 @@ use ryed::port::{AccountView, Nest, Nested, Refusal, Resume, Runs};
 use ryed::projects::Projects;
 use ryed::provider::Providers;
 use ryed::services::{AttemptCtx, Dispatch, Ended, Order, Prepared, Services};
+use ryed::stop::CancelMode;
 use serde_json::Value;
 
 /// Time limit of a test on a busy machine.
@@ -87,7 +88,7 @@ impl Runs for NoOtherRuns {
         unreachable!("{NOBODY}")
     }
 
-    fn cancel(&self, _run: RunId, _cause: String) -> Answer<'_, Arc<Run>> {
+    fn cancel(&self, _run: RunId, _cause: String, _mode: CancelMode) -> Answer<'_, Arc<Run>> {
         unreachable!("{NOBODY}")
     }
 

@@ -11,7 +11,7 @@ use rye_core::money::Usd;
 use rye_core::state::Change;
 use ryed::drive;
 use ryed::services::Services;
-use ryed::stop::Stop;
+use ryed::stop::{CancelMode, Stop};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
@@ -140,7 +140,7 @@ async fn waiting_run_can_be_cancelled_without_blocking_others() {
             };
             let asked = Change::event(waits, asked.into());
             services.journal.commit(vec![asked]).await.unwrap();
-            cancelled.cancel("a test");
+            cancelled.cancel("a test", CancelMode::Graceful);
         };
         tokio::join!(asking, cancelling);
         let record = services.journal.run(waits).await.unwrap().unwrap();

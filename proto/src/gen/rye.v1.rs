@@ -268,6 +268,10 @@ pub struct ResumeRequest {
     /// is suspended has its text anyway.
     #[prost(bool, tag = "7")]
     pub same_text: bool,
+    /// Begin again at the first node that failed, whole or in some of its items, and after which the graph went on: of its items only those that failed are
+    /// repeated, and the walk goes on from there. Only for a graph that has ended.
+    #[prost(bool, tag = "8")]
+    pub failed: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResumeResponse {
@@ -592,6 +596,9 @@ pub struct ItemCount {
     pub ended: u32,
     #[prost(uint32, tag = "3")]
     pub failed: u32,
+    /// Failed items that pause before another try.
+    #[prost(uint32, tag = "4")]
+    pub retrying: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StateRequest {
@@ -884,6 +891,21 @@ pub struct Run {
     pub state_omitted: bool,
     #[prost(bool, tag = "44")]
     pub output_omitted: bool,
+    /// The node at which `ResumeRequest.failed` begins, of a graph that has ended; absent in lists, and if there is none.
+    #[prost(message, optional, tag = "45")]
+    pub failed_part: ::core::option::Option<FailedPart>,
+}
+/// A node that failed, whole or in some of its items, and after which the graph went on.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FailedPart {
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    /// Failed items; 0 if the node failed as a whole.
+    #[prost(uint32, tag = "2")]
+    pub items: u32,
+    /// Whether the run is continued there also without `ResumeRequest.failed`.
+    #[prost(bool, tag = "3")]
+    pub resumed: bool,
 }
 /// A request to stop.
 #[derive(serde::Serialize)]

@@ -39,6 +39,7 @@ static OTHERS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
             "<signature>",
         ),
         (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z", "<time>"),
+        (r"\ba[0-9a-f]{10}\b", "<question>"),
         (r"\b[0-9a-f]{16}\b", "<short hash>"),
         (r"\b\d+(?:\.\d+)?(?:ms|s)\b", "<duration>"),
         (r"timed out after [\d.]+ s", "timed out after <duration>"),

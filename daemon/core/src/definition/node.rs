@@ -229,12 +229,6 @@ impl<'d> Reader<'d> {
         let collects = runs && kind != Kind::Action && says("on_item_error", "collect");
         let retry = at.given("retry").filter(|_| runs);
         if let Some(retry) = &retry
-            && collects
-        {
-            let message = "`retry` has no effect beside `on_item_error: collect`: what an item fails with is collected, \
-                           and the item is not tried again";
-            self.warn("no_effect", retry.named(), message);
-        } else if let Some(retry) = &retry
             && says("effect", "at_most_once")
         {
             let message = "`retry` beside `effect: at_most_once`: there is no second try unless the first one provably \

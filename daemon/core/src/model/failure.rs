@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use crate::id::Name;
 
+/// Class of a failure that a node of a graph declares.
+pub const GRAPH_FAILED: &str = "graph_failed";
 /// Lines of a stream that are kept.
 const MOST_LINES: usize = 20;
 /// Bytes of these lines.

@@ -58,7 +58,8 @@ impl Run {
         if self.spec.is_single_step() || self.id.is_single_step() {
             return self.single_step(success);
         }
-        let mut document = json!({"success": success, "status": status.as_str()});
+        let mut document =
+            json!({"success": success, "status": status.as_str(), "run_id": self.id});
         document["output"] = self
             .output()
             .map_or_else(|| json!({}), |output| Value::clone(output));
@@ -66,8 +67,6 @@ impl Run {
             document["state"] = state.vars.to_value();
             document["steps"] = json!(state.steps);
             document["graph_run_id"] = json!(self.id);
-        } else {
-            document["run_id"] = json!(self.id);
         }
         if let Some(error) = self.failure() {
             document["error"] = json!(error.message);
@@ -94,6 +93,7 @@ impl Run {
         let mut document = json!({
             "success": status.is_success(),
             "status": status.as_str(),
+            "run_id": self.id,
             "thread_id": self.id,
             "directive": self.spec.item.id,
             "output": {},

@@ -166,6 +166,12 @@ impl Spec {
         start.is_some_and(|start| start.extent == Extent::OneNode)
     }
 
+    /// Returns its start if it walks on from the first failure of the run it continues.
+    pub fn from_failed(&self) -> Option<&StartFrom> {
+        let start = self.start_from();
+        start.filter(|start| start.extent == Extent::FromFailed)
+    }
+
     /// Returns its start if it repeats only the failures of the run it continues.
     pub fn repairs(&self) -> Option<&StartFrom> {
         let start = self.start_from();

@@ -124,6 +124,9 @@ pub enum Extent {
     /// Over the nodes that failed in the run it continues, and the last node of that run. Successful nodes are not
     /// repeated.
     Repairs,
+    /// To the end of the graph, from the first node that failed, whole or in some of its items, and after which the run
+    /// it continues went on.
+    FromFailed,
 }
 
 /// The directive of a thread, fixed so that an edit of a file never changes a thread that has started.

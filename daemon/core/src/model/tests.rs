@@ -99,6 +99,8 @@ fn failed(attempt: u32) -> Event {
 
 fn retried(retries: u32) -> Event {
     Event::from(RetryScheduled {
+        item: None,
+        error: None,
         step: 1,
         node: "n".into(),
         attempt: retries + 1,

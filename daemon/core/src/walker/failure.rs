@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::evaluate::Assigned;
-use super::items::ITEM_FAILED;
+use super::items::{ITEM_FAILED, Parts};
 use super::step::Done;
 use super::{Turn, Walker, jitter};
 use crate::bounds;
@@ -21,7 +21,7 @@ use crate::model::{
 use crate::policy::Classification;
 
 /// Requester of the tries that a node grants itself.
-const BY_NODE: &str = "node";
+pub(super) const BY_NODE: &str = "node";
 
 /// The state key of the last failure.
 const LAST_ERROR: &str = "_last_error";
@@ -105,8 +105,10 @@ impl Walker {
         });
         self.record(now, event, events);
         let graph = Arc::clone(&self.graph);
-        let retry = graph.nodes.get(&step.node).and_then(|node| node.retry);
-        if let Some(retry) = retry
+        let node = graph.nodes.get(&step.node);
+        // The items of a node are tried again one by one.
+        let node = node.filter(|node| Parts::of(&node.work).is_none());
+        if let Some(retry) = node.and_then(|node| node.retry)
             && self.may_retry(&step.node, retry.max)
         {
             self.retry(now, step, retry.backoff, BY_NODE, events);
@@ -119,7 +121,7 @@ impl Walker {
     fn classify(&self, failure: &Failure, result: &Value) -> Classification {
         let items = self.walk().at.items();
         let items = items.filter(|_| failure.code == ITEM_FAILED);
-        match items.and_then(|items| items.failures().next()) {
+        match items.and_then(|items| items.own_failures().next()) {
             Some((_, item, error)) => self.policy.classify(error, &item.value),
             None => self.policy.classify(failure, result),
         }
@@ -179,10 +181,12 @@ impl Walker {
         let event = Event::from(RetryScheduled {
             step: step.number,
             node: step.node.to_string(),
+            item: None,
             attempt,
             retries: used + 1,
             due: now.plus(backoff.delay(used, jitter(&key))),
             by: by.to_owned(),
+            error: None,
         });
         self.record(now, event, events);
     }

@@ -2,22 +2,28 @@
 //! action.
 //!
 //! Each item is an attempt with its own key. Items see the state at the entry of the node, with the loop variable in
-//! it; no item changes it. After the first failed item no new one starts, unless the node collects failures.
+//! it; no item changes it. A failed item is tried again as `retry` of the node grants. After the first item that fails
+//! for good, no new one starts and those in flight are stopped, unless the node collects failures.
 
 mod parts;
+
+mod again;
+mod close;
+mod siblings;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use self::parts::Counts;
+use self::again::Pauses;
+use self::close::too_large;
 pub(super) use self::parts::Parts;
-use super::evaluate::{View, lost, memory_exceeded, resolve, value_of, values};
+use super::evaluate::{View, lost, resolve, value_of, values};
 use super::failure::{Repeat, error_document};
-use super::step::{Done, Revival};
+use super::step::Revival;
 use super::{Turn, Walker, interpolation_failure};
-use crate::bounds::{self, Excess, MOST_BYTES};
+use crate::bounds::{self, MOST_BYTES};
 use crate::capability::Primary;
 use crate::clock::Timestamp;
 use crate::definition::{Authority, Node, OnItemError};
@@ -25,9 +31,9 @@ use crate::error::beginning;
 use crate::expr::{self, Vars};
 use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Certainty, ResultText};
-use crate::model::event::{ForeachCompleted, ItemCompleted, ParallelCompleted, StepStarted};
-use crate::model::graph::{At, Items, RESULTS_TOO_LARGE, Step};
-use crate::model::{Effect, Event, Failure, Object, Slot, StepStatus, Verdict};
+use crate::model::event::{ItemCompleted, StepStarted};
+use crate::model::graph::{At, Items, Step};
+use crate::model::{Effect, Event, Failure, Object, Slot, StartFrom, StepStatus, Verdict};
 use crate::printable;
 
 /// The code of a node that failed because one of its items did.
@@ -46,6 +52,7 @@ pub(super) struct ItemScope {
     vars: Vars,
     /// Time for resolving the action of that item, once there was one and a clock.
     took: Option<Duration>,
+    pauses: Pauses,
 }
 
 impl Walker {
@@ -67,7 +74,7 @@ impl Walker {
         };
         let earlier = step.items().map(Items::count);
         if let Some(earlier) = earlier.filter(|earlier| *earlier != count)
-            && self.run.spec.repairs().is_some()
+            && self.repeats_failed(step)
         {
             let text = format!(
                 "it has {count} items now and had {earlier} when some failed: which these are is not known any more; start a new run"
@@ -91,6 +98,13 @@ impl Walker {
         self.record(now, event, events);
     }
 
+    /// True if the run repeats the failed items that another run left of this step.
+    fn repeats_failed(&self, step: &Step) -> bool {
+        let spec = &self.run.spec;
+        let first = |start: &StartFrom| start.state.steps + 1 == step.number;
+        spec.repairs().is_some() || spec.from_failed().is_some_and(first)
+    }
+
     /// Returns the list and the state that its items see; evaluated once for each step, and again after a restart, with
     /// the same `_now`.
     fn scope(&mut self, parts: Parts<'_>, step: &Step) -> Result<&mut ItemScope, Failure> {
@@ -112,6 +126,7 @@ impl Walker {
                 list: values.into(),
                 vars,
                 took: None,
+                pauses: Pauses::default(),
             });
         }
         Ok(self.items.as_mut().expect("it was filled just now"))
@@ -136,10 +151,21 @@ impl Walker {
         if let Some(turn) = self.revive_item(now, node, parts, step, events) {
             return turn;
         }
-        if self.may_start_item(parts)
-            && let Some(item) = self.next_item()
-        {
-            return self.call_item(now, node, parts, step, item, None, events);
+        if self.may_start_item(parts) {
+            let pause = self.next_retry(now);
+            let retried = pause.filter(|(_, until)| *until <= self.up);
+            let fresh = || self.next_item().filter(|_| self.may_start_new(parts));
+            let item = retried.map(|(item, _)| item).or_else(fresh);
+            if let Some(item) = item {
+                return self.call_item(now, node, parts, step, item, None, events);
+            }
+            if let Some((_, until)) = pause {
+                let deadline = self.deadline;
+                return Turn::Wait(Some(deadline.map_or(until, |deadline| until.min(deadline))));
+            }
+        }
+        if let Some((item, child)) = self.take_useless_suspended(parts) {
+            return self.call_item(now, node, parts, step, item, Some(child), events);
         }
         if !self.running.is_empty() {
             return self.rest();
@@ -152,7 +178,9 @@ impl Walker {
             self.suspended.clear();
             return self.suspend_for_child(now, child, events);
         }
-        self.close_items(now, node, parts, step, events);
+        if !self.end_paused(now, node, step, events) {
+            self.close_items(now, node, parts, step, events);
+        }
         Turn::Again
     }
 
@@ -181,10 +209,8 @@ impl Walker {
 
     /// True if a failed item, or results that fill the memory, prevent others from starting.
     fn gives_up(&self, parts: Parts<'_>) -> bool {
-        self.items_in_hand().is_some_and(|items| {
-            items.bytes > MOST_BYTES
-                || (parts.on_item_error() == OnItemError::Fail && items.failed > 0)
-        })
+        let items = self.items_in_hand();
+        items.is_some_and(|items| items.bytes > MOST_BYTES) || self.is_failing(parts)
     }
 
     /// True if another item may start in addition to those in flight; a suspended one, or one of unknown outcome, is in
@@ -204,8 +230,7 @@ impl Walker {
             .find(|item| !items.is_done(*item) && !items.running.contains_key(item))
     }
 
-    /// Continues an item that was in flight when the daemon went down. A failed item elsewhere does not prevent its
-    /// end.
+    /// Continues an item that was in flight when the daemon went down. If another one failed, it is not called again.
     fn revive_item(
         &mut self,
         now: Timestamp,
@@ -229,6 +254,10 @@ impl Walker {
             }
             Revival::Attach(child) => {
                 Some(self.call_item(now, node, parts, step, item, Some(child), events))
+            }
+            Revival::Repeat if self.is_failing(parts) => {
+                self.stop_item(now, item, 0, events);
+                Some(Turn::Again)
             }
             Revival::Repeat => Some(self.call_item(now, node, parts, step, item, None, events)),
         }
@@ -339,44 +368,107 @@ impl Walker {
         if effect == Effect::AtMostOnce && answer.certainty == Certainty::Unknown {
             return;
         }
+        let kept = self.keep(node, &step, item, answer);
+        if let (Some(failure), Some(parts)) = (&kept.failure, Parts::of(&node.work)) {
+            let repeat = if kept.uncollected {
+                Repeat::of_done(effect)
+            } else {
+                Repeat::of(effect, failure, answer.certainty)
+            };
+            if repeat == Repeat::Possible
+                && self.retry_item(now, (node, parts), &step, item, failure, events)
+            {
+                return;
+            }
+        }
+        self.record_item(now, (node, &step), item, answer, kept, elapsed_ms, events);
+    }
+
+    /// Records the end of an item with a failure that is not one of its try.
+    fn fail_item(
+        &mut self,
+        now: Timestamp,
+        (node, step): (&Node, &Step),
+        item: u32,
+        failure: Failure,
+        elapsed_ms: u64,
+        events: &mut Vec<Event>,
+    ) {
+        let answer = CallOutcome {
+            failure: Some(failure),
+            ..CallOutcome::known(Value::Null)
+        };
+        let kept = self.keep(node, step, item, &answer);
+        self.record_item(now, (node, step), item, &answer, kept, elapsed_ms, events);
+    }
+
+    /// Returns the part of an outcome that the node keeps.
+    fn keep(&mut self, node: &Node, step: &Step, item: u32, answer: &CallOutcome) -> Kept {
+        let collected = self.collected(Parts::of(&node.work), step, item, answer);
+        let kept = match collected {
+            Ok(collected) => Kept {
+                collected,
+                failure: answer.failure.clone(),
+                uncollected: false,
+                fits: true,
+            },
+            Err(failure) => Kept {
+                collected: Some(error_document(&failure, &answer.result)),
+                failure: Some(failure),
+                uncollected: true,
+                fits: true,
+            },
+        };
+        if self.fits(answer, kept.collected.as_ref()) {
+            kept
+        } else {
+            kept.without_value()
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "an item is named by all of them, and nothing else needs the bundle"
+    )]
+    fn record_item(
+        &mut self,
+        now: Timestamp,
+        (node, step): (&Node, &Step),
+        item: u32,
+        answer: &CallOutcome,
+        kept: Kept,
+        elapsed_ms: u64,
+        events: &mut Vec<Event>,
+    ) {
+        let attempt = step.items().and_then(|items| items.running.get(&item));
+        let is_declared = attempt.is_some_and(|attempt| attempt.verdict == Some(Verdict::Done));
         let parts = Parts::of(&node.work);
         let collects = parts.is_some_and(|parts| parts.on_item_error() == OnItemError::Collect);
-        let kept = match self.collected(parts, &step, item, answer) {
-            Ok(collected) => (collected, answer.failure.clone(), false),
-            Err(failure) => {
-                let document = error_document(&failure, &answer.result);
-                (Some(document), Some(failure), true)
-            }
-        };
-        let fits = self.fits(answer, kept.0.as_ref());
-        let (collected, failure, uncollected) = if fits { kept } else { unkept(kept) };
-        let is_declared = attempt.is_some_and(|attempt| attempt.verdict == Some(Verdict::Done));
-        let status = match (&failure, answer.cached) {
+        let status = match (&kept.failure, answer.cached) {
             (Some(_), _) => StepStatus::Error,
             (None, true) => StepStatus::Cached,
             (None, false) if is_declared => StepStatus::Declared,
             (None, false) => StepStatus::Ok,
         };
+        let has_failed = kept.failure.is_some();
         let event = Event::from(ItemCompleted {
             step: step.number,
             node: step.node.to_string(),
             item,
             status,
             elapsed_ms,
-            result: if fits {
+            result: if kept.fits {
                 Arc::clone(&answer.result)
             } else {
                 Arc::default()
             },
-            collected: collected.map(Arc::new),
-            suppressed: failure.is_some() && collects,
-            about: failure
-                .as_ref()
-                .and_then(|_| self.about(parts, &step, item)),
-            error: failure,
+            collected: kept.collected.map(Arc::new),
+            suppressed: has_failed && collects,
+            about: has_failed.then(|| self.about(parts, step, item)).flatten(),
+            error: kept.failure,
             never_started: answer.certainty == Certainty::NeverStarted,
             unknown_below: answer.certainty == Certainty::UnknownBelow,
-            uncollected,
+            uncollected: kept.uncollected,
             node_input_hash: answer.node_input_hash.clone(),
         });
         self.record(now, event, events);
@@ -428,163 +520,29 @@ impl Walker {
             (None, None, None) => Ok(None),
         }
     }
+}
 
-    /// Returns a copy of each item's result, charged before it is made; nothing if the results are too large together.
-    fn take_results(&mut self) -> Result<Vec<Value>, Failure> {
-        let Some(items) = self
-            .items_in_hand()
-            .filter(|items| items.bytes <= MOST_BYTES)
-        else {
-            return Ok(Vec::new());
-        };
-        let charge = self.memory.take(items.bytes);
-        let charge = charge.ok_or_else(|| memory_exceeded(&self.memory))?;
-        let results = items.results();
-        let results =
-            results.map(|done| done.map_or(Value::Null, |done| Value::clone(&done.value)));
-        let results = results.collect();
-        self.charges.push(Arc::new(charge));
-        Ok(results)
-    }
+/// The part of the outcome of an item that its node keeps.
+struct Kept {
+    /// The collected value, if it is not the result.
+    collected: Option<Value>,
+    failure: Option<Failure>,
+    /// True if the action succeeded, and only the collection of its value failed.
+    uncollected: bool,
+    /// True if the value fits next to those of the other items.
+    fits: bool,
+}
 
-    /// Closes a node whose items have ended: it fails, or assigns and chooses its edge.
-    fn close_items(
-        &mut self,
-        now: Timestamp,
-        node: &Node,
-        parts: Parts<'_>,
-        step: &Step,
-        events: &mut Vec<Event>,
-    ) {
-        let Some(items) = self.items_in_hand() else {
-            return;
-        };
-        let (counts, cache_hit) = (Counts::of(items), items.are_cached());
-        let uncollected = items.failures().any(|(_, item, _)| item.uncollected);
-        let effect = if items.failures().any(|(_, done, _)| done.unknown) {
-            Effect::AtMostOnce
-        } else {
-            node.effect
-        };
-        let failure = if self.gives_up(parts) {
-            Some(item_failure(items, step, effect))
-        } else if self.next_item().is_some() {
-            Some((memory_exceeded(&self.memory), Certainty::Known))
-        } else {
-            None
-        };
-        let (results, failure) = match self.take_results() {
-            Ok(results) => (results, failure),
-            Err(full) => (Vec::new(), failure.or(Some((full, Certainty::Known)))),
-        };
-        let mut collect = Vars::default();
-        if let Parts::Items(foreach) = parts
-            && let Some(key) = foreach.collect.as_ref().filter(|_| failure.is_none())
-        {
-            collect.set(key, Value::Array(results.clone()));
+impl Kept {
+    /// Replaces a value that does not fit by the failure.
+    fn without_value(self) -> Self {
+        let succeeded = self.failure.is_none();
+        let failure = self.failure.unwrap_or_else(too_large);
+        Self {
+            collected: Some(error_document(&failure, &Value::Null)),
+            failure: Some(failure),
+            uncollected: self.uncollected || succeeded,
+            fits: false,
         }
-        let result = Arc::new(parts.result(results, &counts));
-        let Counts { count, failed, .. } = counts;
-        if let Some((failure, certainty)) = failure {
-            let repeat = if uncollected {
-                Repeat::of_done(effect)
-            } else {
-                Repeat::of(effect, &failure, certainty)
-            };
-            return self.fail(now, step, failure, &result, repeat, events);
-        }
-        let assigned = match self.assign(node, Some(&result), step.now, collect) {
-            Ok(assigned) => assigned,
-            Err(failure) => {
-                return self.fail(now, step, failure, &result, Repeat::Useless, events);
-            }
-        };
-        let next_node = self.edge(node, &assigned.vars, Some(&result), step.now);
-        let (number, name, next) = (step.number, step.node.to_string(), next_node.clone());
-        let (status, summary): (_, Event) = match parts {
-            Parts::Items(_) => {
-                let completed = ForeachCompleted {
-                    step: number,
-                    node: name,
-                    items: count,
-                    failed,
-                    next_node: next,
-                };
-                (StepStatus::Foreach, completed.into())
-            }
-            Parts::Branches(_) => {
-                let completed = ParallelCompleted {
-                    step: number,
-                    node: name,
-                    branches: count,
-                    failed,
-                    next_node: next,
-                };
-                (StepStatus::Parallel, completed.into())
-            }
-        };
-        self.record(now, summary, events);
-        let done = Done {
-            action_id: Some(parts.action_id()),
-            cache_hit,
-            ..Done::new(status, assigned.delta, next_node)
-        };
-        self.step_done(now, step, done, Some(&result), events);
     }
-}
-
-/// Returns the value of an item that does not fit, which is its failure, that failure, and true if only collecting it
-/// failed.
-fn unkept(
-    (_, failure, uncollected): (Option<Value>, Option<Failure>, bool),
-) -> (Option<Value>, Option<Failure>, bool) {
-    let succeeded = failure.is_none();
-    let failure = failure.unwrap_or_else(too_large);
-    let document = error_document(&failure, &Value::Null);
-    (Some(document), Some(failure), uncollected || succeeded)
-}
-
-/// Makes the failure of an item whose result does not fit, and of its node.
-fn too_large() -> Failure {
-    let text = format!(
-        "the results of the items are {}; let them write to files, or go over fewer at a time",
-        Excess::Bytes
-    );
-    Failure::permanent(RESULTS_TOO_LARGE, text)
-}
-
-/// Returns the failure of a node whose items failed: that of the first of them, whatever began concurrently. An
-/// at-most-once node never started only if none of the failed items did.
-fn item_failure(items: &Items, step: &Step, effect: Effect) -> (Failure, Certainty) {
-    if items.bytes > MOST_BYTES {
-        return (too_large(), Certainty::Known);
-    }
-    let mut failed = items.failures();
-    let mut failure = Failure::permanent(ITEM_FAILED, "an item failed");
-    let Some((item, first, error)) = failed.next() else {
-        return (failure, Certainty::Known);
-    };
-    failure.message = format!(
-        "{} failed: {} ({})",
-        items.name(&step.node, Slot::Part(item)),
-        error.message,
-        error.code
-    );
-    failure.retryable = error.retryable;
-    failure.printed.clone_from(&error.printed);
-    let (mut unknown_below, mut none_started) = (first.unknown_below, first.never_started);
-    for (_, done, _) in failed {
-        unknown_below |= done.unknown_below;
-        none_started &= done.never_started;
-    }
-    let never_started = match effect {
-        Effect::AtMostOnce => none_started,
-        Effect::Idempotent | Effect::Pure => first.never_started,
-    };
-    let certainty = match (unknown_below, never_started) {
-        (true, _) => Certainty::UnknownBelow,
-        (false, true) => Certainty::NeverStarted,
-        (false, false) => Certainty::Known,
-    };
-    (failure, certainty)
 }

@@ -1,7 +1,6 @@
 //! Nodes with an action, gates and returns: attempted, recovered, concluded.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -176,8 +175,7 @@ impl Walker {
                 until
             }
             Some(_) | None => {
-                let left = due.at.ms_since(now).min(due.delay_ms);
-                let until = self.up.plus(Duration::from_millis(left));
+                let until = due.end(now, self.up);
                 self.retry = Some((step.number, step.attempt, until));
                 until
             }

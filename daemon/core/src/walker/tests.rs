@@ -1,5 +1,6 @@
 //! Behaviour of the walker: the nodes it attempts and its end.
 
+mod again;
 mod child_runs;
 mod ends;
 mod foreach;
@@ -9,6 +10,7 @@ mod names;
 mod properties;
 mod repairs;
 mod retry;
+mod siblings;
 mod steps;
 mod uncertain;
 mod waiting;
@@ -283,6 +285,17 @@ impl Stage {
                 }
             }
         }
+    }
+
+    /// Stops the calls that are of no use any more, as the driver does; returns them.
+    fn stop_useless(&mut self) -> Vec<Slot> {
+        let useless = self.walker.useless();
+        for slot in &useless {
+            self.in_flight.retain(|call| call.slot != *slot);
+            let events = self.walker.stopped(self.tick(), *slot);
+            self.note(events);
+        }
+        useless
     }
 
     /// Announces the next call without carrying it out.

@@ -177,7 +177,10 @@ impl Cell {
             }
             RunPhase::Backoff => {
                 let waits = |run: &Run| {
-                    matches!(run.graph().map(|graph| &graph.at), Some(At::Backoff { .. }))
+                    let at = run.graph().map(|graph| &graph.at);
+                    let items = at.and_then(At::items);
+                    let paused = items.is_some_and(|items| items.retrying.len() == 3);
+                    paused || matches!(at, Some(At::Backoff { .. }))
                 };
                 until(daemon, &run, waits).await;
             }

@@ -1,10 +1,35 @@
-//! Start position of a run that repeats the failed nodes of a run that completed with errors.
+//! Start position of a run that repeats what failed of another one: these nodes alone, or the walk from the first of
+//! them.
 
 use rye_core::definition::Graph;
 use rye_core::model::graph::GraphState;
-use rye_core::model::{Extent, Run, StartFrom};
+use rye_core::model::{Extent, Run, StartFrom, UnfinishedWork};
 
 use super::Error;
+
+/// Returns the first node of `run` that failed and after which it went on, with the state and the work to take over.
+pub(super) fn from_failed(run: &Run) -> Result<(String, GraphState, UnfinishedWork), Error> {
+    let unfit = |problem: String| Error::Unfit {
+        run: run.id.clone(),
+        problem,
+    };
+    if let Some(barrier) = run.approvals.barrier() {
+        return Err(unfit(format!("{barrier}; start a new run")));
+    }
+    let found = run.graph().and_then(GraphState::from_failed);
+    let (state, first) = found.ok_or_else(|| {
+        unfit("no node failed after which its graph went on; resume it without --failed".to_owned())
+    })?;
+    if let Some(once) = first.once_since.first() {
+        return Err(unfit(format!(
+            "`{once}` is at-most-once and was carried out after `{}` failed: to walk on from there would do it again; \
+             start a new run",
+            first.node
+        )));
+    }
+    let left = first.left.clone().reopened();
+    Ok((first.node.to_string(), state, left))
+}
 
 /// Returns the start position for repeating the failed nodes of `run`: the node that failed first.
 pub(super) fn of(run: &Run, graph: &Graph, content_hash: &str) -> Result<StartFrom, Error> {

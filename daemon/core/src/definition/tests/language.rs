@@ -807,11 +807,6 @@ fn unread_keys_are_reported() {
 fn muted_keys_are_reported() {
     for (keys, column, part) in [
         (
-            "type: foreach, over: [], action: {item_id: x}, on_item_error: collect, retry: 2",
-            80,
-            "is not tried again",
-        ),
-        (
             "type: foreach, over: [], action: {item_id: x}, on_item_error: collect, on_error: b",
             80,
             "no failed item leads to `on_error`",

@@ -45,19 +45,25 @@ pub struct StepFailed {
     pub unknown: bool,
 }
 
-/// The failed node is tried again.
+/// The failed node, or a failed item of it, is tried again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RetryScheduled {
     pub step: u32,
     pub node: String,
+    /// The item that is tried again, by its position from 0; without it the node is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
     /// Number of the coming try.
     pub attempt: u32,
-    /// Retries of this node since it was entered by an edge, this one included.
+    /// Retries of this node since it was entered by an edge, or of the item in this step, this one included.
     pub retries: u32,
     /// Earliest time of the try.
     pub due: Timestamp,
     /// Requester: `node`, or the id of a hook.
     pub by: String,
+    /// The failure of the try of an item; that of a node is in its `step_failed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
 }
 
 /// An item of a foreach node is attempted.

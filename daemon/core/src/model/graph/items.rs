@@ -13,8 +13,12 @@ use crate::model::chunks::Chunks;
 use crate::model::failure::Failure;
 use crate::model::limits::is_zero;
 
+use super::Due;
+
 /// The code of an item whose result does not fit next to those of the other items.
 pub const RESULTS_TOO_LARGE: &str = "results_too_large";
+/// The code of an item that was stopped because another one of its node failed.
+pub const SIBLING_FAILED: &str = "sibling_failed";
 
 /// The items of the current foreach node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -22,6 +26,9 @@ pub struct Items {
     /// Indexed by position.
     list: Chunks<Item>,
     pub running: Arc<BTreeMap<u32, Attempt>>,
+    /// Failed items that are tried again after a pause.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub retrying: Arc<BTreeMap<u32, Retrying>>,
     /// Every item before this position has been started.
     pub next: u32,
     /// Number of failed items.
@@ -31,6 +38,18 @@ pub struct Items {
     /// Names of the branches, for a parallel node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Arc<[Name]>>,
+}
+
+/// A failed try of an item that another one follows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Retrying {
+    /// Time of the next try.
+    pub due: Due,
+    pub error: Failure,
+}
+
+fn is_empty(retrying: &BTreeMap<u32, Retrying>) -> bool {
+    retrying.is_empty()
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -44,6 +63,9 @@ struct Item {
     /// Tries so far, if another follows.
     #[serde(default, skip_serializing_if = "is_zero")]
     tries: u32,
+    /// Tries that its node granted after failures.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    retries: u32,
 }
 
 #[expect(
@@ -103,6 +125,11 @@ impl Items {
             names: (!names.is_empty()).then(|| names.into()),
             ..self
         }
+    }
+
+    /// True if the branches have these names.
+    pub(crate) fn are_called(&self, names: &[Name]) -> bool {
+        self.names.as_deref().unwrap_or_default() == names
     }
 
     /// Returns the name of an item, or of another attempt of its node, for people: `fan[3]`, `checks[lint]`.
@@ -171,6 +198,17 @@ impl Items {
         })
     }
 
+    /// Returns the items that failed by themselves, in order; not those that were stopped because of them.
+    pub fn own_failures(&self) -> impl Iterator<Item = (u32, &ItemResult, &Failure)> {
+        let failures = self.failures();
+        failures.filter(|(_, _, error)| error.code != SIBLING_FAILED)
+    }
+
+    /// Returns the number of tries that the node has granted an item after failures.
+    pub fn retries(&self, item: u32) -> u32 {
+        self.item(item).map_or(0, |item| item.retries)
+    }
+
     pub fn next_attempt(&self, item: u32) -> u32 {
         let running = self.running.get(&item).map(|attempt| attempt.id.number);
         let tries = || self.item(item).map_or(0, |item| item.tries);
@@ -184,13 +222,16 @@ impl Items {
             .map(|(item, result, _)| (item, result.attempt));
         let running = self.running.iter();
         let running = running.map(|(item, attempt)| (*item, attempt.id.number));
-        let again: Vec<(u32, u32)> = failed.chain(running).collect();
+        let paused = self.retrying.keys();
+        let paused = paused.map(|item| (*item, self.next_attempt(*item) - 1));
+        let again: Vec<(u32, u32)> = failed.chain(running).chain(paused).collect();
         for (item, tries) in again {
             if let Some(item) = self.item_mut(item) {
-                (item.result, item.tries) = (None, tries);
+                (item.result, item.tries, item.retries) = (None, tries, 0);
             }
         }
         self.running = Arc::default();
+        self.retrying = Arc::default();
         self.next = 0;
         self.failed = 0;
         let kept = self.results().flatten().map(ItemResult::bytes);
@@ -205,12 +246,36 @@ impl Items {
         }
         let attempt = attempt.repeating(self.running.get(&item));
         Arc::make_mut(&mut self.running).insert(item, attempt);
+        self.end_pause(item);
+    }
+
+    fn end_pause(&mut self, item: u32) {
+        if self.retrying.contains_key(&item) {
+            Arc::make_mut(&mut self.retrying).remove(&item);
+        }
+    }
+
+    /// Ends a failed try of an item that is tried again. Returns false if the item has ended.
+    pub(crate) fn retry(&mut self, item: u32, retries: u32, retrying: Retrying) -> bool {
+        if self.is_done(item) {
+            return false;
+        }
+        let tries = self.next_attempt(item) - 1;
+        let Some(entry) = self.item_mut(item) else {
+            return false;
+        };
+        (entry.tries, entry.retries) = (tries, retries);
+        self.next = self.next.max(item + 1);
+        Arc::make_mut(&mut self.running).remove(&item);
+        Arc::make_mut(&mut self.retrying).insert(item, retrying);
+        true
     }
 
     pub(crate) fn end(&mut self, item: u32, mut result: ItemResult) {
         self.next = self.next.max(item + 1);
         result.attempt = self.next_attempt(item) - 1;
         let attempt = Arc::make_mut(&mut self.running).remove(&item);
+        self.end_pause(item);
         let once = attempt.is_some_and(|attempt| attempt.effect == Effect::AtMostOnce);
         result.unknown = once && result.error.is_some() && !result.never_started;
         self.failed += u32::from(result.error.is_some());

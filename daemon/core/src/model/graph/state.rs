@@ -14,12 +14,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Items, SuppressedError};
-use crate::clock::Timestamp;
+use crate::clock::{Timestamp, Uptime};
 use crate::expr::Vars;
 use crate::id::{Name, RunId};
 use crate::model::attempt::{Attempt, Effect, Slot, Unknown, Verdict, attempt_name};
@@ -172,6 +173,22 @@ pub struct Due {
     pub delay_ms: u64,
 }
 
+impl Due {
+    /// Makes the delay from `now` to `due`.
+    pub(crate) fn of(now: Timestamp, due: Timestamp) -> Self {
+        Self {
+            at: due,
+            delay_ms: due.ms_since(now),
+        }
+    }
+
+    /// Returns the end of the delay by the clock for delays, which shows `up` at `now`.
+    pub(crate) fn end(&self, now: Timestamp, up: Uptime) -> Uptime {
+        let left = self.at.ms_since(now).min(self.delay_ms);
+        up.plus(Duration::from_millis(left))
+    }
+}
+
 /// The work that an unsuccessful attempt at a node left.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct UnfinishedWork {
@@ -191,6 +208,9 @@ pub struct Unrepaired {
     pub step: u32,
     pub node: Name,
     pub left: UnfinishedWork,
+    /// At-most-once nodes that were carried out after it.
+    #[serde(default, rename = "once", skip_serializing_if = "Vec::is_empty")]
+    pub once_since: Vec<Name>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -492,6 +512,20 @@ impl GraphState {
         let then =
             ended_at.filter(|node| self.unrepaired.iter().all(|failed| failed.node != *node));
         Some((state, first, then))
+    }
+
+    /// Returns the inheritance of a run that walks on from the first failure of one which ended in this state: the state
+    /// to take over, and that failure. Errors after it are forgotten: the walk takes these nodes again, as new visits.
+    /// `None` if nothing failed.
+    pub fn from_failed(&self) -> Option<(Self, &Unrepaired)> {
+        let first = self.unrepaired.first()?;
+        let (mut state, _) = self.inherited();
+        state.unrepaired.clear();
+        state.suppressed = state.suppressed_but(|error| error.step < first.step);
+        if let Some(visits) = Arc::make_mut(&mut state.visits).get_mut(&first.node) {
+            *visits = visits.saturating_sub(1);
+        }
+        Some((state, first))
     }
 
     /// Returns the next node to repair after the node `behind`, among those that failed up to the step `base`.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::WorkState;
 use crate::clock::Timestamp;
 use crate::id::{Name, RunId};
-use crate::model::attempt::{Attempt, Slot};
+use crate::model::attempt::{Attempt, Effect, Slot};
 use crate::model::event::{
     Event, GraphCancelled, GraphCompleted, GraphError, GraphEvent, GraphStarted, RetryScheduled,
     StepCompleted, StepFailed, StepStarted, StepWaiting,
@@ -106,11 +106,12 @@ impl WorkState for GraphState {
         if !self.begins(number, &started.node, started.attempt) {
             return false;
         }
+        if started.effect == Effect::AtMostOnce {
+            self.note_once(&started.node);
+        }
         let work = match started.items {
             None => StepWork::Action(started.attempt(at).repeating(self.at.action())),
-            Some(count) => {
-                StepWork::Items(self.open_items(number, count).called(&started.branches))
-            }
+            Some(count) => StepWork::Items(self.open_items(number, count, &started.branches)),
         };
         self.at = At::Step(Step {
             number,
@@ -219,7 +220,10 @@ impl GraphState {
         match event {
             GraphEvent::GraphStarted(started) => self.begin(spec, started),
             GraphEvent::StepFailed(failed) => self.fail(failed),
-            GraphEvent::RetryScheduled(scheduled) => self.back_off(at, scheduled),
+            GraphEvent::RetryScheduled(scheduled) => match scheduled.item {
+                None => self.back_off(at, scheduled),
+                Some(item) => self.retry_item(at, item, scheduled),
+            },
             GraphEvent::ItemStarted(started) => self.start_item(at, started),
             GraphEvent::ItemCompleted(completed) => self.complete_item(completed),
             GraphEvent::ForeachCompleted(end) => self.complete_items(end.step, &end.node),
@@ -339,10 +343,7 @@ impl GraphState {
         self.show_retries();
         self.at = At::Backoff {
             step,
-            due: Due {
-                at: scheduled.due,
-                delay_ms: scheduled.due.ms_since(at),
-            },
+            due: Due::of(at, scheduled.due),
         };
         true
     }
@@ -412,6 +413,16 @@ impl GraphState {
 }
 
 impl GraphState {
+    /// Records an at-most-once attempt at `node`: no run walks on from an earlier failure any more, because it would
+    /// repeat that attempt.
+    pub(super) fn note_once(&mut self, node: &str) {
+        for failed in &mut self.unrepaired {
+            if *failed.node != *node && failed.once_since.iter().all(|known| **known != *node) {
+                Arc::make_mut(failed).once_since.push(node.into());
+            }
+        }
+    }
+
     /// Records the failure of the step `number`, whole or in some of its items, so that it can be repaired; removes the
     /// earlier failure of its node.
     fn note_failure(&mut self, spec: &Spec, number: u32, node: &str, whole: bool) {
@@ -420,6 +431,7 @@ impl GraphState {
             step: number,
             node: node.into(),
             left: self.at.left(),
+            once_since: Vec::new(),
         });
         if let Some(start) = spec.repairs() {
             // An error that this step repaired counts no longer.

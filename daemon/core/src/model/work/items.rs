@@ -3,20 +3,22 @@
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
-use crate::model::attempt::{Attempt, AttemptId, Slot};
-use crate::model::event::{ItemCompleted, ItemStarted};
+use crate::id::Name;
+use crate::model::attempt::{Attempt, AttemptId, Effect, Slot};
+use crate::model::event::{ItemCompleted, ItemStarted, RetryScheduled};
 use crate::model::failure::Failure;
 use crate::model::graph::{
-    At, GraphState, ItemResult, Items, StepStatus, StepWork, SuppressedError,
+    At, Due, GraphState, ItemResult, Items, Retrying, StepStatus, StepWork, SuppressedError,
 };
 
 impl GraphState {
-    /// Returns the items of the step that starts: those that an earlier attempt left, if their number is equal, with
-    /// the failed ones open again.
-    pub(super) fn open_items(&mut self, step: u32, count: u32) -> Items {
-        let earlier = self.at.items().filter(|items| items.count() == count);
+    /// Returns the items of the step that starts: those that an earlier attempt left, if their number and the names of
+    /// branches are equal, with the failed ones open again.
+    pub(super) fn open_items(&mut self, step: u32, count: u32, branches: &[Name]) -> Items {
+        let earlier = self.at.items();
+        let earlier = earlier.filter(|items| items.count() == count && items.are_called(branches));
         let Some(items) = earlier.cloned() else {
-            return Items::new(count);
+            return Items::new(count).called(branches);
         };
         // Items that are tried again are no longer errors after which the graph continued.
         self.suppressed = self.suppressed_but(|error| error.step != step);
@@ -52,7 +54,26 @@ impl GraphState {
             ..Attempt::new(id, started.effect, at)
         };
         items.start(started.item, attempt);
+        if started.effect == Effect::AtMostOnce {
+            self.note_once(&started.node);
+        }
         true
+    }
+
+    pub(super) fn retry_item(
+        &mut self,
+        at: Timestamp,
+        item: u32,
+        scheduled: &RetryScheduled,
+    ) -> bool {
+        let (Some(items), Some(error)) = (
+            self.items_of(scheduled.step, &scheduled.node),
+            scheduled.error.clone(),
+        ) else {
+            return false;
+        };
+        let due = Due::of(at, scheduled.due);
+        items.retry(item, scheduled.retries, Retrying { due, error })
     }
 
     pub(super) fn complete_item(&mut self, completed: &ItemCompleted) -> bool {

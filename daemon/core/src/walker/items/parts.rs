@@ -55,6 +55,11 @@ impl<'g> Parts<'g> {
         said.or(usual).map_or(AT_ONCE, NonZeroU32::get)
     }
 
+    /// True if each item starts only after the previous one has ended.
+    pub(super) fn keeps_order(self) -> bool {
+        matches!(self, Self::Items(foreach) if foreach.order == ItemOrder::Sequential)
+    }
+
     pub(in crate::walker) fn action(self, item: u32) -> Option<&'g Action> {
         match self {
             Self::Items(foreach) => Some(&foreach.action),

@@ -110,7 +110,7 @@ fn a_suspended_item_keeps_its_place_and_the_others_continue() {
 }
 
 #[test]
-fn failed_item_waits_for_suspended_one() {
+fn failed_item_stops_suspended_one() {
     let mut stage = Stage::of(ITEMS, run(json!({}), None));
     let call = launched(&mut stage, 1);
     stage.settle();
@@ -119,9 +119,12 @@ fn failed_item_waits_for_suspended_one() {
         failure: Some(Failure::permanent("tool_failed", "no")),
         ..answered(Value::Null)
     });
-    assert_eq!(stage.settle(), Rest::Suspended);
-    stage.resume(None);
-    assert_eq!(stage.play(), Rest::Ended);
-    assert_eq!(stage.items(), [1, 0]);
+    assert_eq!(stage.settle(), Rest::Waits(None));
+    let attached = stage.in_flight.back().expect("it is attached to again");
+    assert_eq!(attached.attached, Some(below(1)));
+    assert_eq!(stage.stop_useless(), [call.slot]);
+    assert_eq!(stage.settle(), Rest::Ended);
+    assert_eq!(stage.items(), [1, 0], "2 never starts");
     assert_eq!(stage.run().status(), Status::Error);
+    assert_eq!(stage.failure().message, "a[1] failed: no (tool_failed)");
 }

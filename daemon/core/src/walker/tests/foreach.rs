@@ -257,12 +257,11 @@ fn a_failed_foreach_follows_its_error_edge_or_the_policy() {
 }
 
 #[test]
-fn a_retry_of_the_node_repeats_the_failed_and_unstarted_items_only() {
+fn another_try_of_the_node_repeats_the_failed_and_unstarted_items_only() {
     let list = json!([0, {"fail": "no", "below": 1}, 2, 3]);
-    let mut stage = each(
-        "retry: 1\n      parallel: true\n      max_concurrency: 3",
-        &list,
-    );
+    let hooks = "  hooks: [{event: error, action: {retry: true, max_retries: 1}}]\n";
+    let config = over("parallel: true\n      max_concurrency: 3") + hooks;
+    let mut stage = Stage::of(&config, run(json!({"list": list}), None));
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.path(), "each:foreach end:return");
     assert_eq!(stage.items(), [0, 1, 2, 3, 1]);
@@ -305,7 +304,7 @@ fn a_resumed_foreach_repeats_no_item_that_ended() {
 }
 
 #[test]
-fn crash_ends_running_items_of_failed_node() {
+fn crash_stops_running_items_of_failed_node() {
     let list = json!([{"fail": "no"}, 1, 2]);
     let mut stage = each("parallel: true\n      max_concurrency: 2", &list);
     stage.settle();
@@ -315,8 +314,8 @@ fn crash_ends_running_items_of_failed_node() {
     stage.play();
     assert_eq!(
         stage.items(),
-        [0, 1, 1],
-        "1 was running and ends, 2 never starts"
+        [0, 1],
+        "1 was running and is not repeated, 2 never starts"
     );
     assert_eq!(stage.failure().message, "each[0] failed: no (tool_failed)");
 }

@@ -50,6 +50,17 @@ fn any_shape() -> impl Strategy<Value = Shape> {
 }
 
 impl Shape {
+    /// Lets all items but one succeed if the failure of one stops the others: which one fails first is chance.
+    fn one_failing(&self, kinds: Vec<u8>) -> impl Iterator<Item = u8> {
+        let (collects, mut failed) = (self.collects, false);
+        kinds.into_iter().map(move |kind| {
+            let fails = kind < 3;
+            let kept = collects || !(fails && failed);
+            failed |= fails;
+            if kept { kind } else { 3 }
+        })
+    }
+
     fn text(&self, index: usize) -> String {
         let trace = format!("trace: '${{state.trace}} n{index}'");
         let tries = format!("n: '${{state._retries.n{index}}}'");
@@ -57,9 +68,8 @@ impl Shape {
             0 => vec![format!("assign: {{{trace}}}")],
             5 => {
                 let items: Vec<String> = self
-                    .items
-                    .iter()
-                    .map(|kind| item(*kind, self.once))
+                    .one_failing(self.items.clone())
+                    .map(|kind| item(kind, self.once))
                     .collect();
                 let mut keys = vec![
                     "type: foreach".to_owned(),
@@ -80,11 +90,12 @@ impl Shape {
             }
             6 => {
                 // At least one branch.
-                let kinds = self.items.iter().chain([&3]);
-                let branches: Vec<String> = kinds
+                let kinds = [&self.items[..], &[3]].concat();
+                let branches: Vec<String> = self
+                    .one_failing(kinds)
                     .enumerate()
                     .map(|(at, kind)| {
-                        let params = item(*kind, self.once);
+                        let params = item(kind, self.once);
                         let params = params.trim_end_matches('}');
                         format!("b{at}: {{item_id: rye/core/echo, params: {params}, {tries}}}}}")
                     })
@@ -435,9 +446,10 @@ impl Chance {
                     let before = items.insert((*step, *item), error.is_some());
                     assert_eq!(before, None, "item {item} ended twice");
                 }
-                Event::Graph(GraphEvent::RetryScheduled(_)) => {
-                    items.retain(|_, failed| !*failed);
-                }
+                Event::Graph(GraphEvent::RetryScheduled(retry)) => match retry.item {
+                    None => items.retain(|_, failed| !*failed),
+                    Some(item) => assert!(!items.contains_key(&(retry.step, item))),
+                },
                 Event::Run(RunEvent::HooksBegun(_)) => answered.clear(),
                 Event::Run(RunEvent::HookStarted(HookStarted { index, .. })) => {
                     assert!(!answered.contains(index));

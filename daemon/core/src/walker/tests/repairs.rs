@@ -152,3 +152,91 @@ fn successful_items_need_no_repair() {
     assert_eq!(first.run().status(), Status::Completed);
     assert!(first.run().graph().unwrap().unrepaired.is_empty());
 }
+
+const CHECKS: &str = "
+  start: checks
+  nodes:
+    checks:
+      type: parallel
+      branches: {lint: {item_id: rye/core/echo}, tests: {item_id: rye/core/echo}}
+      on_item_error: collect
+      assign: {red: '${result.failed}'}
+      next: note
+    note: {action: {item_id: rye/core/echo, params: {n: '${state.red}'}}, next: judge}
+    judge: {next: [{to: reject, when: {path: state.red, op: gt, value: 0}}, {to: publish}]}
+    reject: {type: fail, message: '${state.red} failed'}
+    publish: {action: {item_id: rye/core/echo}, effect: at_most_once, next: end}
+    end: {type: return}
+";
+
+/// The run that walks on from the first failure of `first`.
+fn walking_on(first: &Run) -> Run {
+    let (state, failed) = first
+        .graph()
+        .unwrap()
+        .from_failed()
+        .expect("something failed");
+    let work = (state, failed.left.clone().reopened());
+    seeded(&failed.node, work, Extent::FromFailed)
+}
+
+/// The branch `tests` fails.
+fn red(call: &Call) -> CallOutcome {
+    CallOutcome {
+        failure: (call.slot == Slot::Part(1))
+            .then(|| Failure::permanent("tool_failed", "2 of 9 failed")),
+        ..echo(call)
+    }
+}
+
+#[test]
+fn run_that_ended_at_a_fail_node_walks_on_from_the_failed_branch() {
+    let mut first = Stage::of(CHECKS, run(json!({}), None));
+    assert_eq!(first.play_with(red), Rest::Ended);
+    assert_eq!(
+        first.path(),
+        "checks:parallel note:ok judge:gate reject:error"
+    );
+    assert!(first.run().fails_behind_failures());
+    let mut second = Stage::of(CHECKS, walking_on(first.run()));
+    second.call();
+    second.crash();
+    assert_eq!(second.play(), Rest::Ended);
+    assert_eq!(
+        second.path(),
+        "checks:parallel note:ok judge:gate publish:ok end:return"
+    );
+    assert!(second.items().iter().all(|item| *item == 1), "lint is done");
+    assert_eq!(second.run().status(), Status::Completed);
+    assert_eq!(suppressed(second.run()), []);
+    let keys = |stage: &Stage, node: &str| {
+        let of_node = stage.calls.iter().filter(|call| call.node == node);
+        of_node.map(|call| call.key.clone()).collect::<Vec<_>>()
+    };
+    let (before, after) = (keys(&first, "checks"), keys(&second, "checks"));
+    assert_eq!(before.last(), after.first(), "the same call");
+    assert_ne!(keys(&first, "note"), keys(&second, "note"), "another visit");
+}
+
+#[test]
+fn failure_on_the_way_of_a_walk_from_a_failure_counts_anew() {
+    let mut first = Stage::of(CHECKS, run(json!({}), None));
+    first.play_with(red);
+    let mut second = Stage::of(CHECKS, walking_on(first.run()));
+    assert_eq!(second.play_with(red), Rest::Ended);
+    assert_eq!(second.failure().message, "1 failed");
+    assert_eq!(suppressed(second.run()), [(5, "checks".to_owned())]);
+    let mut third = Stage::of(CHECKS, walking_on(second.run()));
+    assert_eq!(third.play(), Rest::Ended);
+    assert_eq!(third.items(), [1]);
+}
+
+#[test]
+fn at_most_once_node_behind_a_failure_bars_the_walk_from_there() {
+    let config = CHECKS.replace("note: {action", "note: {effect: at_most_once, action");
+    let mut first = Stage::of(&config, run(json!({}), None));
+    first.play_with(red);
+    assert!(!first.run().fails_behind_failures());
+    let failed = first.run().first_failed().unwrap();
+    assert_eq!(failed.once_since, ["note".into()]);
+}
