@@ -178,7 +178,7 @@ fn items_that_pause_end_with_their_failure_when_the_node_fails() {
     assert_eq!(stage.clock, 3, "no pause is waited for");
     assert_eq!(
         stage.failure().message,
-        "each[0] failed: not yet (tool_failed)"
+        "each[0] failed: not yet (tool_failed); each[1] failed: no (denied)"
     );
 }
 

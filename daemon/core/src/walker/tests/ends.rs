@@ -255,7 +255,7 @@ fn summary_counts_suppressed_errors() {
     document.as_object_mut().unwrap().shift_remove("state");
     assert_eq!(
         document,
-        json!({"success": true, "status": "completed_with_errors", "output": {"o": 1}, "steps": 2, "graph_run_id": "t-1-a",
+        json!({"success": true, "status": "completed_with_errors", "output": {"o": 1}, "steps": 2, "run_id": "t-1-a", "graph_run_id": "t-1-a",
                "errors_suppressed": 1, "errors": [{"step": 1, "node": "a", "error": "x"}]})
     );
 }
