@@ -560,7 +560,7 @@ impl Work {
             Ok(data) => data,
             Err(failed) => &failed.data,
         };
-        if answer == chain::OutputForm::Json && !data.is_null() && !is_text(data) {
+        if answer != chain::OutputForm::Shell && !data.is_null() && !is_text(data) {
             printed.stdout_tail.clear();
         }
         self.printed = Some(printed);

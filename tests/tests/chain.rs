@@ -393,7 +393,7 @@ fn an_item_of_the_project_is_never_taken_for_a_part_of_the_daemon() {
     let world = World::new();
     world.tool(
         "rye/core/echo.yaml",
-        &element("echo", BASH, "config: {script: \"echo 7\"}")
+        &element("echo", BASH, "output: json\nconfig: {script: \"echo 7\"}")
             .replace("category: t", "category: rye/core"),
     );
     let out = world

@@ -247,7 +247,7 @@ fn a_graph_signs_what_it_may_sign_and_the_run_says_so() {
     let world = World::new();
     let tool = |name: &str| {
         format!(
-            "version: \"1.0.0\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: made\nname: {name}\nconfig: {{script: \"echo 7\"}}\n"
+            "version: \"1.0.0\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: made\nname: {name}\noutput: json\nconfig: {{script: \"echo 7\"}}\n"
         )
     };
     world.write(".ai/tools/made/one.yaml", tool("one"));

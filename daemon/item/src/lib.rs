@@ -26,6 +26,6 @@ pub mod init;
 pub mod lock;
 
 pub use library::{Item, Library, Origin, Snapshot};
-pub use metadata::Metadata;
+pub use metadata::{Metadata, OutputFormat};
 pub use spaces::{Space, Spaces};
 pub use trust::{TrustStore, TrustedKey};

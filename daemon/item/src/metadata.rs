@@ -15,6 +15,7 @@ use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::ItemKind;
 use rye_core::model::Effect;
 use rye_core::yaml;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use keys::Fields;
@@ -85,6 +86,8 @@ pub struct Metadata {
     pub tags: Vec<String>,
     /// Effect of a second execution; `None` if not declared.
     pub effect: Option<Effect>,
+    /// Conversion of what its process prints to a result; `None` if not declared.
+    pub output: Option<OutputFormat>,
     /// Maximum size in bytes of a result that a model gets whole; `None` if not declared.
     pub result_limit: Option<u32>,
     /// JSON schema of its parameters.
@@ -112,6 +115,19 @@ pub struct Metadata {
     pub unread: Vec<Unread>,
     /// Keys by which the original decided how to start an item. They have no effect here.
     pub ignored: Vec<String>,
+}
+
+/// Conversion of the standard output of a tool's process to a result.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputFormat {
+    /// A JSON object or list is the result. Anything else is text, also a JSON scalar.
+    #[default]
+    Auto,
+    /// Always text.
+    Text,
+    /// Always one JSON document.
+    Json,
 }
 
 /// A key that is present but not read.
@@ -161,6 +177,7 @@ impl Metadata {
         };
         // A graph has its own closed list of keys; its parser checks them with line and column.
         if metadata.tool_type.as_deref() != Some("graph") {
+            metadata.output = output(&said)?;
             metadata.env_requires = said.names("env_requires")?.unwrap_or_default();
             metadata.unread = fields.unread();
             metadata.ignored = fields.ignored();
@@ -302,6 +319,13 @@ fn effect(said: &DeclaredFields<'_>) -> Result<Option<Effect>, Error> {
     let expected = "one of the words `pure`, `idempotent` and `at_most_once`";
     said.read("effect", expected, |word| {
         serde_json::from_value(word.clone()).ok()
+    })
+}
+
+fn output(said: &DeclaredFields<'_>) -> Result<Option<OutputFormat>, Error> {
+    let expected = "one of the words `text`, `json` and `auto`";
+    said.read("output", expected, |word| {
+        OutputFormat::deserialize(word).ok()
     })
 }
 

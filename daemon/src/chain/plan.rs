@@ -54,7 +54,7 @@ impl Plan {
             Self::Native(call) => call.tool.text_form(),
             Self::Process(plan) => match plan.output_form {
                 OutputForm::Shell => TextForm::Shell,
-                OutputForm::Json => TextForm::Process,
+                OutputForm::Declared(_) => TextForm::Process,
             },
             Self::Mcp(_) => TextForm::Blocks,
             Self::Http(_) | Self::Graph | Self::Thread(_) => TextForm::Data,
@@ -321,7 +321,7 @@ fn templated(
             output_limit: config.limits.output_bytes.get(),
         },
         tag: tag(&origin.run, &origin.key, origin.attempt),
-        output_form: OutputForm::Json,
+        output_form: OutputForm::Declared(chain.output_format()),
         time_set_by: "`config.timeout` of the tool, else the setting `limits.tool_timeout_seconds`",
     })
 }

@@ -1,6 +1,7 @@
 //! Plan of a call that runs as a process.
 
 use rye_core::id::RunId;
+use rye_item::OutputFormat;
 use serde_json::{Value, json};
 
 use super::terminal::EXECUTE;
@@ -9,8 +10,8 @@ use crate::process;
 /// Conversion of the output of a process to a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputForm {
-    /// Stdout is one JSON document. Any other output is returned as text.
-    Json,
+    /// As the tool or its runtime declares.
+    Declared(OutputFormat),
     /// The result of `rye/bash`.
     Shell,
 }

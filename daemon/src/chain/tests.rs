@@ -10,7 +10,7 @@ use rye_core::clock::Timestamp;
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::model::Object;
 use rye_core::seal::{SecretKey, sha256_hex, sign_text};
-use rye_item::{Library, Spaces, TrustStore, library, trust};
+use rye_item::{Library, OutputFormat, Spaces, TrustStore, library, trust};
 use serde_json::json;
 
 use super::terminal::{EXECUTE, HTTP};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rye_core::definition::{Inputs, MISFIT};
 use rye_core::id::ItemRef;
 use rye_core::model::{Effect, Failure, Object};
-use rye_item::Item;
+use rye_item::{Item, OutputFormat};
 use serde_json::{Value, json};
 
 use super::anchor::Anchored;
@@ -97,6 +97,12 @@ impl Chain {
     /// Effect of a second execution, if the tool declares it.
     pub fn effect(&self) -> Option<Effect> {
         self.tool().metadata.effect
+    }
+
+    /// Conversion of what the process prints, as the nearest element of the chain declares it.
+    pub(super) fn output_format(&self) -> OutputFormat {
+        let declared = self.elements().find_map(|element| element.metadata.output);
+        declared.unwrap_or_default()
     }
 
     /// Maximum size in bytes of a result that a model receives unabridged, if the tool declares it.

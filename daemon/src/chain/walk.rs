@@ -116,9 +116,15 @@ fn complete(
         (Locks::Enforced, _) => lock::of(tool, library)?,
     };
     let given = given::look_up(tool, library)?;
-    if given.is_some() && terminal != Terminal::Process {
+    let of_process = [
+        ("config_resolve", given.is_some()),
+        ("output", tool.metadata.output.is_some()),
+    ];
+    if let Some((key, _)) = of_process.into_iter().find(|(_, is_set)| *is_set)
+        && terminal != Terminal::Process
+    {
         let problem = "is for tools that run as a process";
-        return Err(malformed(tool, "config_resolve", problem));
+        return Err(malformed(tool, key, problem));
     }
     let cover = match (locks, &lock) {
         (Locks::Writing, _) => Cover::Everything,

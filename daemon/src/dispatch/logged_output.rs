@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rye_item::OutputFormat;
 use serde::de::IgnoredAny;
 
 use crate::async_log::{OutputWriter, Source};
@@ -29,6 +30,7 @@ enum Stdout {
     Open,
     /// Stdout may be a result. The process keeps the only copy of it.
     Held {
+        format: OutputFormat,
         /// Number of bytes printed so far.
         printed: usize,
         look_at: usize,
@@ -39,8 +41,9 @@ impl LoggedOutput {
     /// The result is read as `answer` specifies.
     pub(super) fn new(voice: &Arc<OutputWriter>, answer: OutputForm) -> Self {
         let stdout = match answer {
-            OutputForm::Shell => Stdout::Open,
-            OutputForm::Json => Stdout::Held {
+            OutputForm::Shell | OutputForm::Declared(OutputFormat::Text) => Stdout::Open,
+            OutputForm::Declared(format) => Stdout::Held {
+                format,
                 printed: 0,
                 look_at: 0,
             },
@@ -75,7 +78,12 @@ fn lock(stdout: &Mutex<Stdout>) -> MutexGuard<'_, Stdout> {
 impl Stdout {
     /// Receives `piece`. `kept` is the part kept of the stream up to the end of the piece.
     fn take(&mut self, voice: &OutputWriter, piece: &[u8], kept: &[u8]) {
-        let Self::Held { printed, look_at } = self else {
+        let Self::Held {
+            format,
+            printed,
+            look_at,
+        } = self
+        else {
             return voice.receive(Source::Stdout, piece);
         };
         *printed += piece.len();
@@ -83,7 +91,7 @@ impl Stdout {
         if lost == 0 && *printed < *look_at {
             return;
         }
-        if lost > 0 || *printed > MOST_HELD || !may_begin_document(kept) {
+        if lost > 0 || *printed > MOST_HELD || !may_begin_document(*format, kept) {
             voice.receive(Source::Stdout, kept);
             voice.receive(Source::Stdout, &piece[piece.len().saturating_sub(lost)..]);
             *self = Self::Open;
@@ -93,8 +101,8 @@ impl Stdout {
     }
 
     fn end(&mut self, voice: &OutputWriter, kept: &[u8]) {
-        if let Self::Held { .. } = self
-            && serde_json::from_slice::<IgnoredAny>(kept).is_err()
+        if let Self::Held { format, .. } = *self
+            && !is_document(format, kept).is_ok_and(|is_document| is_document)
         {
             voice.receive(Source::Stdout, kept);
         }
@@ -102,12 +110,18 @@ impl Stdout {
     }
 }
 
-/// True if `printed` is one JSON document, or may become one with more output.
-fn may_begin_document(printed: &[u8]) -> bool {
-    match serde_json::from_slice::<IgnoredAny>(printed) {
-        Ok(IgnoredAny) => true,
-        Err(error) => error.is_eof(),
+/// True if `printed` is one document of `format`, or may become one with more output.
+fn may_begin_document(format: OutputFormat, printed: &[u8]) -> bool {
+    is_document(format, printed).unwrap_or_else(|error| error.is_eof())
+}
+
+/// True if `printed` is one JSON document that `format` takes as the result.
+fn is_document(format: OutputFormat, printed: &[u8]) -> Result<bool, serde_json::Error> {
+    let begins = printed.trim_ascii_start().first();
+    if format == OutputFormat::Auto && begins.is_some_and(|first| !b"{[".contains(first)) {
+        return Ok(false);
     }
+    serde_json::from_slice::<IgnoredAny>(printed).map(|IgnoredAny| true)
 }
 
 #[cfg(test)]
@@ -128,7 +142,11 @@ mod tests {
             "{\"a\": 1}\n",
             "{\"a\": \"\\udce9",
         ] {
-            assert!(may_begin_document(held.as_bytes()), "{held}");
+            let held = held.as_bytes();
+            assert!(may_begin_document(OutputFormat::Json, held), "{held:?}");
+            let is_container = !matches!(held, [b'"' | b'1' | b't' | b'n', ..]);
+            let is_held = may_begin_document(OutputFormat::Auto, held);
+            assert_eq!(is_held, is_container, "{held:?}");
         }
         for text in [
             "building",
@@ -138,7 +156,10 @@ mod tests {
             "{} {}",
             "[ok] done",
         ] {
-            assert!(!may_begin_document(text.as_bytes()), "{text}");
+            assert!(
+                !may_begin_document(OutputFormat::Json, text.as_bytes()),
+                "{text}"
+            );
         }
     }
 }

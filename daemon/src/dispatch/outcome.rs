@@ -1,5 +1,6 @@
 //! Converts the end of a process, or the answer of a tool, to a result or a failure.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use rye_core::bounds;
@@ -8,6 +9,7 @@ use rye_core::expr::parse_json;
 use rye_core::json;
 use rye_core::memory::Charge;
 use rye_core::model::{Failure, Object, Printed};
+use rye_item::OutputFormat;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
@@ -75,9 +77,11 @@ pub(super) fn judge(
     limit: &str,
     charge: &mut Charge,
 ) -> Result<Value, Box<Unsuccessful>> {
-    let (document, lossy) = match answer {
-        chain::OutputForm::Json => json_result(&exited, charge)?,
-        chain::OutputForm::Shell => (None, None),
+    let (document, unusable) = match answer {
+        chain::OutputForm::Declared(OutputFormat::Text) | chain::OutputForm::Shell => (None, None),
+        chain::OutputForm::Declared(format @ (OutputFormat::Json | OutputFormat::Auto)) => {
+            json_result(format, &exited, charge)?
+        }
     };
     // Their codes determine their classes, so error patterns must not classify the output.
     let own = |code, message: String| Failure::permanent(code, message).decided();
@@ -89,9 +93,7 @@ pub(super) fn judge(
         (Some(StopReason::Cancel | StopReason::Kill { .. }), _) => {
             Some(own("stopped", "stopped on request".to_owned()))
         }
-        (None, Exit::Code(0)) => {
-            lossy.map(|reason| unusable_json("what the tool printed", &reason))
-        }
+        (None, Exit::Code(0)) => unusable.map(|reason| own("result_refused", reason)),
         (None, Exit::Code(code)) => {
             let told = document
                 .as_ref()
@@ -110,7 +112,7 @@ pub(super) fn judge(
     };
     let data = match (document, answer) {
         (Some(document), _) => document,
-        (None, chain::OutputForm::Json) => text_result(exited, charge)?,
+        (None, chain::OutputForm::Declared(_)) => text_result(exited, charge)?,
         (None, chain::OutputForm::Shell) => shell_result(exited, charge)?,
     };
     match failure {
@@ -121,8 +123,11 @@ pub(super) fn judge(
 
 /// Failure of a call that succeeded and whose result, called `what`, is JSON that cannot be kept without loss.
 pub(super) fn unusable_json(what: &str, reason: &str) -> Failure {
-    let text = format!("{what} is JSON that cannot be used: {reason}");
-    Failure::permanent("result_refused", text).decided()
+    Failure::permanent("result_refused", unusable_text(what, reason)).decided()
+}
+
+fn unusable_text(what: &str, reason: &dyn Display) -> String {
+    format!("{what} is JSON that cannot be used: {reason}")
 }
 
 /// Exit of a process with the end of its output.
@@ -175,9 +180,10 @@ fn tail(text: &str) -> String {
     }
 }
 
-/// Returns the document if stdout is one JSON document. If a document was truncated or cannot be represented without
-/// loss, returns the reason instead. In all other cases stdout is text.
+/// Returns the document if `format` takes stdout as one. If it must be a document but is not, or cannot be
+/// represented without loss, or was truncated, returns the reason instead. In all other cases stdout is text.
 fn json_result(
+    format: OutputFormat,
     exited: &Exited,
     charge: &mut Charge,
 ) -> Result<(Option<Value>, Option<String>), Box<Unsuccessful>> {
@@ -187,33 +193,54 @@ fn json_result(
         Err(_) => COPIES_OF_DECODING * length_as_text(printed),
     };
     grow(charge, copies)?;
-    let read = read_json(exited, charge);
+    let read = read_json(format, &exited.stdout, charge);
     charge.shrink(copies);
     read
 }
 
 fn read_json(
-    exited: &Exited,
+    format: OutputFormat,
+    stdout: &Captured,
     charge: &mut Charge,
 ) -> Result<(Option<Value>, Option<String>), Box<Unsuccessful>> {
-    let text = json::decoded(&exited.stdout.bytes);
-    if exited.stdout.is_truncated() {
-        let cut = may_continue(&text).then(|| cut_document(&exited.stdout));
-        return Ok((None, cut));
+    let lossy = |reason: &dyn Display| Some(unusable_text("what the tool printed", reason));
+    let required = format == OutputFormat::Json;
+    let text = json::decoded(&stdout.bytes);
+    if stdout.is_truncated() {
+        let cut = (required || may_continue(&text)).then(|| lossy(&cut_document(stdout)));
+        return Ok((None, cut.flatten()));
+    }
+    if !required && !begins_container(&text) {
+        return Ok((None, None));
     }
     // Most texts are not documents, and need no memory.
-    let is_json = || serde_json::from_str::<IgnoredAny>(&text).is_ok();
+    let syntax = || serde_json::from_str::<IgnoredAny>(&text);
+    let no_json = |error: &serde_json::Error| required.then(|| not_json(&text, error));
     if text.len() > MOST_UNCHARGED {
-        if !is_json() {
-            return Ok((None, None));
+        if let Err(error) = syntax() {
+            return Ok((None, no_json(&error)));
         }
         grow(charge, bounds::most_of_json(&text))?;
     }
     Ok(match parse_json(&text) {
         Ok(document) => (Some(document), None),
-        Err(error) if is_json() => (None, Some(error.to_string())),
-        Err(_) => (None, None),
+        Err(lost) => match syntax() {
+            Ok(IgnoredAny) => (None, lossy(&lost)),
+            Err(error) => (None, no_json(&error)),
+        },
     })
+}
+
+/// Failure of a tool that must print one JSON document, and did not.
+fn not_json(printed: &str, error: &serde_json::Error) -> String {
+    let found = if printed.trim().is_empty() {
+        "is empty, and no JSON document".to_owned()
+    } else {
+        format!("is not one JSON document ({error})")
+    };
+    format!(
+        "stdout {found}; `output: json` of the tool or its runtime requires one: print messages to stderr, or declare `output: text`"
+    )
 }
 
 /// Result with both streams as texts.
@@ -228,9 +255,14 @@ fn text_result(exited: Exited, charge: &mut Charge) -> Result<Value, Box<Unsucce
     Ok(Value::Object(data))
 }
 
-/// True if `text` is a JSON object, list or string, or the beginning of one.
+/// True if `text` can be a JSON object or list, by its first character.
+fn begins_container(text: &str) -> bool {
+    text.trim_start().starts_with(['{', '['])
+}
+
+/// True if `text` is a JSON object or list, or the beginning of one.
 fn may_continue(text: &str) -> bool {
-    text.trim_start().starts_with(['{', '[', '"'])
+    begins_container(text)
         && serde_json::from_str::<IgnoredAny>(text).map_or_else(|error| error.is_eof(), |_| true)
 }
 
@@ -359,6 +391,10 @@ mod tests {
 
     use super::*;
 
+    const AUTO: chain::OutputForm = chain::OutputForm::Declared(OutputFormat::Auto);
+    const JSON: chain::OutputForm = chain::OutputForm::Declared(OutputFormat::Json);
+    const TEXT: chain::OutputForm = chain::OutputForm::Declared(OutputFormat::Text);
+
     fn captured(bytes: &[u8]) -> Captured {
         Captured {
             bytes: bytes.into(),
@@ -398,9 +434,7 @@ mod tests {
     fn text_before_json_document_makes_result_text() {
         let result = |stdout: &str| {
             let exited = exited(stdout.as_bytes(), b"beside");
-            given(chain::OutputForm::Json, exited, usize::MAX)
-                .0
-                .unwrap()
+            given(AUTO, exited, usize::MAX).0.unwrap()
         };
         assert_eq!(result("\n{\"n\": 1}\n"), json!({"n": 1}));
         assert_eq!(
@@ -410,12 +444,48 @@ mod tests {
     }
 
     #[test]
+    fn declared_output_decides_shape_of_result() {
+        let result =
+            |answer, stdout: &str| given(answer, exited(stdout.as_bytes(), b""), usize::MAX).0;
+        for stdout in [
+            "",
+            "40e2\n",
+            "12345678",
+            "\"a\"",
+            "null",
+            "{\"n\": 1}",
+            "[1]\n",
+            "built",
+        ] {
+            let text = json!({"stdout": stdout, "stderr": "", "return_code": 0});
+            assert_eq!(result(TEXT, stdout).unwrap(), text, "text: {stdout}");
+            let document: Option<Value> = serde_json::from_str(stdout).ok();
+            let container = document
+                .clone()
+                .filter(|value| value.is_object() || value.is_array());
+            assert_eq!(
+                result(AUTO, stdout).unwrap(),
+                container.unwrap_or(text),
+                "auto: {stdout}"
+            );
+            match (result(JSON, stdout), serde_json::from_str::<Value>(stdout)) {
+                (Ok(result), Ok(document)) => assert_eq!(result, document, "json: {stdout}"),
+                (Err(failure), Err(_)) => assert!(
+                    failure.code == "result_refused" && failure.message.contains("`output: json`"),
+                    "{failure:?}"
+                ),
+                other => panic!("{stdout}: {other:?}"),
+            }
+        }
+        let long = "x".repeat(MOST_UNCHARGED + 1);
+        assert_eq!(result(JSON, &long).unwrap_err().code, "result_refused");
+    }
+
+    #[test]
     fn lone_surrogates_and_invalid_utf8_are_replaced_in_document() {
         let result = |stdout: &[u8]| {
             let exited = exited(stdout, b"");
-            given(chain::OutputForm::Json, exited, usize::MAX)
-                .0
-                .unwrap()
+            given(AUTO, exited, usize::MAX).0.unwrap()
         };
         let expected = json!({"name": "caf\u{fffd}"});
         for stdout in [
@@ -441,10 +511,9 @@ mod tests {
             b" {\"a\": \"x",
             b"{\"a\": \"caf\xc3",
             b"[\"\\ud83d",
-            b"\"one long text",
             b"{}\n\n",
         ] {
-            let failed = cut(stdout, chain::OutputForm::Json).unwrap_err();
+            let failed = cut(stdout, AUTO).unwrap_err();
             assert_eq!(failed.failure.code, "result_refused");
             let message = failed.failure.message;
             assert!(
@@ -453,7 +522,8 @@ mod tests {
             );
             assert_eq!(failed.data["truncated"], true);
         }
-        let texts: [&[u8]; 6] = [
+        let texts: [&[u8]; 7] = [
+            b"\"one long text",
             b"y\ny\n",
             b"[INFO] built\n",
             b"{}\n{}\n",
@@ -462,7 +532,7 @@ mod tests {
             b"\"a\" b",
         ];
         for stdout in texts {
-            let Ok(data) = cut(stdout, chain::OutputForm::Json) else {
+            let Ok(data) = cut(stdout, AUTO) else {
                 panic!("{stdout:?} is a text");
             };
             assert_eq!(
@@ -470,6 +540,11 @@ mod tests {
                 (&json!(true), &json!(99))
             );
         }
+        assert_eq!(cut(b"12", JSON).unwrap_err().failure.code, "result_refused");
+        let Ok(data) = cut(b"[1, 2", TEXT) else {
+            panic!("text is never a document");
+        };
+        assert_eq!(data["truncated"], true);
         let Ok(data) = cut(b"[1, 2", chain::OutputForm::Shell) else {
             panic!("a shell prints text");
         };
@@ -490,20 +565,14 @@ mod tests {
         // Valid text is not copied; each invalid byte takes three bytes.
         let text = vec![0; 100_000];
         let bytes = vec![0xff; 100_000];
-        for (answer, most) in [
-            (chain::OutputForm::Shell, 300_000),
-            (chain::OutputForm::Json, 600_000),
-        ] {
+        for (answer, most) in [(chain::OutputForm::Shell, 300_000), (AUTO, 600_000)] {
             assert_eq!(full(answer, &text, 0), (Ok(()), 0));
             assert_eq!(full(answer, &bytes, most - 1).0, refused);
             assert_eq!(full(answer, &bytes, most), (Ok(()), 300_000));
         }
         let nulls = format!("[{}null]", "null,".repeat(10_000));
-        assert_eq!(
-            full(chain::OutputForm::Json, nulls.as_bytes(), 720_000).0,
-            refused
-        );
-        let (given, taken) = full(chain::OutputForm::Json, nulls.as_bytes(), usize::MAX);
+        assert_eq!(full(AUTO, nulls.as_bytes(), 720_000).0, refused);
+        let (given, taken) = full(AUTO, nulls.as_bytes(), usize::MAX);
         assert!(given.is_ok() && taken >= 720_000, "{taken}");
     }
 

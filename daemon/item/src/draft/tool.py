@@ -4,6 +4,7 @@ __executor_id__ = "rye/core/runtimes/python/function"
 __category__ = "CATEGORY"
 __tool_name__ = "NAME"
 __tool_description__ = "Greet somebody."
+__output__ = "json"
 
 # What the tool is given: `ryectl run CATEGORY/NAME -i name=Ada`.
 CONFIG_SCHEMA = {

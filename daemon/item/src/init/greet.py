@@ -4,6 +4,7 @@ __executor_id__ = "rye/core/runtimes/python/function"
 __category__ = "sample"
 __tool_name__ = "greet"
 __tool_description__ = "Greet somebody, with the number of files of the project."
+__output__ = "json"
 
 CONFIG_SCHEMA = {
     "type": "object",

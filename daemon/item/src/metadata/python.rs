@@ -10,7 +10,7 @@ use super::keys::Fields;
 use super::{Error, line_of};
 
 /// Python names and their fields.
-const NAMES: [(&str, &str); 18] = [
+const NAMES: [(&str, &str); 19] = [
     ("__version__", "version"),
     ("__tool_type__", "tool_type"),
     ("__executor_id__", "executor_id"),
@@ -18,6 +18,7 @@ const NAMES: [(&str, &str); 18] = [
     ("__tool_name__", "name"),
     ("__tool_description__", "description"),
     ("__effect__", "effect"),
+    ("__output__", "output"),
     ("CONFIG_SCHEMA", "config_schema"),
     ("ENV_CONFIG", "env_config"),
     ("CONFIG", "config"),

@@ -12,7 +12,7 @@ use super::keys::Fields;
 
 /// Names and their fields, in Rye's spelling and in that of the original. A capitalised name counts only if it is
 /// exported, because modules have constants of their own. The original's names count in both cases.
-const NAMES: [(&str, &str); 27] = [
+const NAMES: [(&str, &str); 29] = [
     ("VERSION", "version"),
     ("NAME", "name"),
     ("CATEGORY", "category"),
@@ -20,6 +20,7 @@ const NAMES: [(&str, &str); 27] = [
     ("EXECUTOR_ID", "executor_id"),
     ("DESCRIPTION", "description"),
     ("EFFECT", "effect"),
+    ("OUTPUT", "output"),
     ("INPUTS", "inputs"),
     ("OUTPUTS", "outputs"),
     ("ENV_REQUIRES", "env_requires"),
@@ -36,6 +37,7 @@ const NAMES: [(&str, &str); 27] = [
     ("__executor_id__", "executor_id"),
     ("__tool_description__", "description"),
     ("__effect__", "effect"),
+    ("__output__", "output"),
     ("__inputs__", "inputs"),
     ("__outputs__", "outputs"),
     ("__env_requires__", "env_requires"),

@@ -396,6 +396,30 @@ fn effect_is_one_of_three_values() {
     }
 }
 
+#[test]
+fn output_is_one_of_three_values() {
+    let yaml = |word: &str| tool("yaml", &format!("output: {word}\n"));
+    for (read, output) in [
+        (yaml("text"), Some(OutputFormat::Text)),
+        (yaml("json"), Some(OutputFormat::Json)),
+        (yaml("auto"), Some(OutputFormat::Auto)),
+        (
+            tool("py", "__output__ = 'json'\n"),
+            Some(OutputFormat::Json),
+        ),
+        (
+            tool("js", "export const OUTPUT = \"text\";\n"),
+            Some(OutputFormat::Text),
+        ),
+        (tool("py", "x = 1\n"), None),
+    ] {
+        let metadata = read.unwrap();
+        assert_eq!((metadata.output, metadata.unread), (output, vec![]));
+    }
+    let error = yaml("JSON").unwrap_err().to_string();
+    assert!(error.contains("`text`, `json` and `auto`"), "{error}");
+}
+
 fn yaml_files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder)
         .unwrap()
@@ -459,6 +483,7 @@ fn tool_schema_describes_every_key() {
         "confg: {}",
         "config: 1",
         "effect: twice",
+        "output: yaml",
         "result_limit: 65537",
         "permissions: []",
     ] {

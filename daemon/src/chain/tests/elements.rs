@@ -96,6 +96,30 @@ fn executor_inputs_must_be_among_declared_outputs() {
 }
 
 #[test]
+fn output_is_inherited_along_chain_and_only_for_processes() {
+    let world = World::new();
+    write(&world, "runtime", EXECUTE, "output: json");
+    let format = |executor: &str, more: &str| {
+        write(&world, "tool", executor, more);
+        let chain = world.resolve("t/tool");
+        chain.map(|chain| chain.output_format())
+    };
+    assert_eq!(format(EXECUTE, "").unwrap(), OutputFormat::Auto);
+    assert_eq!(format("t/runtime", "").unwrap(), OutputFormat::Json);
+    assert_eq!(
+        format("t/runtime", "output: text").unwrap(),
+        OutputFormat::Text
+    );
+    let function = "rye/core/runtimes/python/function";
+    assert_eq!(format(function, "").unwrap(), OutputFormat::Json);
+    let refused = format(HTTP, "output: json").unwrap_err().to_string();
+    assert!(
+        refused.contains("`output`, line 6") && refused.contains("process"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn executor_in_higher_space_is_refused_with_its_path() {
     let world = World::new();
     write(&world, "runtime", EXECUTE, "");
