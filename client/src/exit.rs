@@ -23,12 +23,47 @@ pub enum Exit {
     Internal,
     Suspended,
     TimedOut,
-    /// Interrupted from the keyboard.
-    Interrupted,
+    /// The verb ends early, by the signal of the interruption.
+    Interrupted(Interruption),
+}
+
+/// Reason for which a verb ends before its run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Interruption {
+    /// The terminal was closed (SIGHUP).
+    HangUp,
+    /// Ctrl-C (SIGINT).
+    Keyboard,
+    /// The reader of stdout has closed its end (SIGPIPE).
+    ReaderGone,
+    /// Another process requested the end (SIGTERM).
+    Termination,
+}
+
+impl Interruption {
+    /// Number of the signal.
+    pub const fn signal(self) -> u8 {
+        match self {
+            Self::HangUp => 1,
+            Self::Keyboard => 2,
+            Self::ReaderGone => 13,
+            Self::Termination => 15,
+        }
+    }
+
+    /// Description for people.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::HangUp => "the terminal was closed",
+            Self::Keyboard => "interrupted",
+            Self::ReaderGone => "the reader of the output is gone",
+            Self::Termination => "terminated",
+        }
+    }
 }
 
 impl Exit {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::Done,
         Self::Failed,
         Self::Usage,
@@ -39,7 +74,10 @@ impl Exit {
         Self::Internal,
         Self::Suspended,
         Self::TimedOut,
-        Self::Interrupted,
+        Self::Interrupted(Interruption::HangUp),
+        Self::Interrupted(Interruption::Keyboard),
+        Self::Interrupted(Interruption::ReaderGone),
+        Self::Interrupted(Interruption::Termination),
     ];
 
     /// Returns the number that the shell sees.
@@ -55,7 +93,8 @@ impl Exit {
             Self::Internal => 70,
             Self::Suspended => 75,
             Self::TimedOut => 124,
-            Self::Interrupted => 130,
+            // A shell reports a death by a signal so.
+            Self::Interrupted(why) => 128 + why.signal(),
         }
     }
 
@@ -101,7 +140,7 @@ impl Exit {
                 | Self::Unreachable
                 | Self::Internal
                 | Self::TimedOut
-                | Self::Interrupted => {}
+                | Self::Interrupted(_) => {}
             }
         }
         exit

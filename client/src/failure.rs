@@ -41,7 +41,7 @@ impl Failure {
             | Exit::Usage
             | Exit::Suspended
             | Exit::TimedOut
-            | Exit::Interrupted => ErrorKind::Invalid,
+            | Exit::Interrupted(_) => ErrorKind::Invalid,
         };
         kind.word()
     }

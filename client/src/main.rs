@@ -21,8 +21,9 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches as _;
 use clap::error::{ContextKind, ContextValue};
+use nix::sys::signal::{self, SigHandler, Signal};
 use rye_client::environment::Environment;
-use rye_client::exit::Exit;
+use rye_client::exit::{Exit, Interruption};
 
 use crate::cli::Cli;
 use crate::output::{Format, Output};
@@ -61,7 +62,28 @@ fn main() -> ExitCode {
             Exit::Internal
         }
     };
+    if let Exit::Interrupted(why) = exit {
+        die_of(why);
+    }
     exit.into()
+}
+
+/// Ends this process by the signal of `why`, so that a calling shell or program sees that it was interrupted. Returns
+/// only if the signal is blocked.
+#[expect(
+    unsafe_code,
+    reason = "a disposition is set by a call that may install a handler; this one installs none"
+)]
+fn die_of(why: Interruption) {
+    let Ok(signal) = Signal::try_from(i32::from(why.signal())) else {
+        return;
+    };
+    // SAFETY: no handler is installed, and no other thread of this process sets dispositions any more.
+    let reset = unsafe { signal::signal(signal, SigHandler::SigDfl) };
+    if reset.is_ok() {
+        // If it fails, the exit code says the same.
+        let _unless_blocked = signal::raise(signal);
+    }
 }
 
 /// Returns the help of `ryectl`, or of a group of its verbs, if the arguments name nothing else.

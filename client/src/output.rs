@@ -3,6 +3,8 @@
 //! **Owns** both streams. Text passes through [`screen::shown`]; JSON for programs is written unchanged. A reader may
 //! close its end: a broken pipe is remembered and the rest is dropped, so that the verb ends with its own exit code.
 
+mod reader_watch;
+
 use std::io::{self, IsTerminal as _, Write as _};
 
 use rye_client::client::OutageNotifier;
@@ -12,6 +14,7 @@ use rye_core::error::with_sources;
 use serde::Serialize;
 use serde_json::Value;
 
+pub(crate) use self::reader_watch::ReaderWatch;
 use crate::failure::Failure;
 use crate::local_error::LocalError;
 use crate::render::{self, Style, screen};
@@ -105,6 +108,15 @@ impl Output {
 
     pub(crate) const fn reader(&self) -> Reader {
         self.stdout
+    }
+
+    /// Returns a watch that notices that the reader of stdout goes away while nothing is printed.
+    pub(crate) fn watch_reader(&self) -> ReaderWatch {
+        match self.stdout {
+            Reader::Other => ReaderWatch::of_stdout(),
+            // A terminal that is closed sends SIGHUP. A failed write has already reported the other.
+            Reader::Terminal | Reader::Gone => ReaderWatch::default(),
+        }
     }
 
     /// Returns the columns of stdout's terminal, or `None` if stdout is no terminal; then nothing is cut.

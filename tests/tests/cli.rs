@@ -59,25 +59,27 @@ fn a_wait_that_is_over_too_early_ends_with_124() {
     assert_eq!(out.json()[0]["status"], "completed");
 }
 
-/// Sends Ctrl-C once `ryectl` handles it.
-fn interrupt(child: &Child) {
+/// Sends `signal` once `ryectl` handles it.
+fn interrupt(child: &Child, signal: Signal) {
     let pid = i32::try_from(child.id()).unwrap();
-    until("ryectl to listen to interrupts", || {
-        processes::catches(pid, Signal::SIGINT).then_some(())
+    until("ryectl to listen to signals", || {
+        processes::catches(pid, signal).then_some(())
     });
-    processes::send(pid, Signal::SIGINT);
+    processes::send(pid, signal);
 }
 
 #[test]
-fn an_interrupted_run_continues_and_ryectl_ends_with_130() {
+fn an_interrupted_run_continues_and_ryectl_dies_of_sigint() {
     let world = World::new();
     world.graph("t/gate", GATE);
     let child = world.ryectl("run t/gate").spawn();
     until("the step to run", || {
         world.project().join("in").exists().then_some(())
     });
-    interrupt(&child);
-    let _left = Outcome::of(child).code(130).stderr_contains(&["continues"]);
+    interrupt(&child, Signal::SIGINT);
+    // A shell sees 130.
+    let left = Outcome::of(child).signal(Signal::SIGINT);
+    let _named = left.stderr_contains(&["continues", "ryectl attach"]);
     let run = world.ryectl("ps --json").ok().json()[0]["run_id"]
         .as_str()
         .unwrap()
@@ -96,9 +98,64 @@ fn cancel_on_interrupt_cancels_the_run() {
     until("the step to run", || {
         world.project().join("in").exists().then_some(())
     });
-    interrupt(&child);
-    let out = Outcome::of(child).code(130);
+    interrupt(&child, Signal::SIGINT);
+    let out = Outcome::of(child).signal(Signal::SIGINT);
     assert_eq!(out.json()["status"], "cancelled");
+}
+
+#[test]
+fn cancel_on_interrupt_is_obeyed_by_term_and_hangup() {
+    let world = World::new();
+    world.graph("t/gate", GATE);
+    for signal in [Signal::SIGTERM, Signal::SIGHUP] {
+        let child = world
+            .ryectl("run t/gate --cancel-on-interrupt --json")
+            .spawn();
+        let begun = world.project().join("in");
+        until("the step to run", || begun.exists().then_some(()));
+        interrupt(&child, signal);
+        let out = Outcome::of(child).signal(signal);
+        assert_eq!(out.json()["status"], "cancelled", "{signal}");
+        std::fs::remove_file(&begun).unwrap();
+    }
+    // Without the option the run goes on.
+    let child = world.ryectl("run t/gate").spawn();
+    let begun = world.project().join("in");
+    until("the step to run", || begun.exists().then_some(()));
+    processes::send(i32::try_from(child.id()).unwrap(), Signal::SIGTERM);
+    let _out = Outcome::of(child).signal(Signal::SIGTERM);
+    let runs = world.ryectl("ps --json").ok().json();
+    assert_eq!(runs[0]["status"], "running", "{runs}");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_verbs_that_follow_a_silent_run() {
+    let world = World::new();
+    world.graph("t/gate", GATE);
+    let run = world.ryectl("run t/gate --detach").ok().line();
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
+    for (verb, signal) in [
+        ("logs -f", None),
+        ("events --follow", None),
+        ("attach", Some(Signal::SIGPIPE)),
+    ] {
+        let mut child = world.ryectl(verb).arg(&run).spawn();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        if verb.starts_with("events") {
+            let mut lines = stdout.lines().map_while(Result::ok);
+            assert!(lines.any(|line| line.contains("process_started")));
+        }
+        // The reader is gone here, and nothing more is printed.
+        let out = Outcome::of(child);
+        let _out = match signal {
+            Some(signal) => out.signal(signal).stderr_contains(&["reader", "continues"]),
+            None => out.code(0),
+        };
+    }
+    world.write("go", "");
+    assert_eq!(world.settled(&run)["status"], "completed");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! ```text
 //! events ──► RunSuspended ─► Get, result, 75
 //!    │ └───► terminal event ─► Get, result, exit by status
-//!    └ Ctrl-C ─► detach (130), or cancel and keep following; a second Ctrl-C detaches at once
+//!    └ interruption ─► detach, or cancel and keep following; a second one detaches at once
 //! ```
 
 mod children;
@@ -16,17 +16,16 @@ use std::time::Duration;
 use rye_client::Client;
 use rye_client::environment;
 use rye_client::events::{Deltas, Events, Follow, StreamItem};
-use rye_client::exit::Exit;
+use rye_client::exit::{Exit, Interruption};
 use rye_client::needs::{Need, Way, needs, unanswered, ways_to_continue};
 use rye_client::view::{View, ViewUpdate};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::model::{Event, Object, RunEvent, RunKind, Status};
 use rye_proto::{convert, v1};
 use serde_json::Value;
-use tokio::signal::unix::Signal;
 
 use self::children::Children;
-use super::signals::interrupts;
+use super::signals::Interruptions;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
@@ -87,14 +86,17 @@ pub(super) async fn watch_run(
         }
         followed => followed?,
     };
-    if followed == FollowResult::Left {
-        return Ok(Exit::Interrupted);
+    if let FollowResult::Left(why) = followed {
+        return Ok(Exit::Interrupted(why));
     }
-    let ended = end(client, run_id, &progress, output).await?;
-    Ok(match followed {
-        FollowResult::Cancelled => Exit::Interrupted,
-        FollowResult::Left | FollowResult::ToTheEnd => ended,
-    })
+    let ended = end(client, run_id, &progress, output).await;
+    let FollowResult::Cancelled(why) = followed else {
+        return ended;
+    };
+    if let Err(failure) = ended {
+        output.failure(&failure);
+    }
+    Ok(Exit::Interrupted(why))
 }
 
 /// Result of following a run.
@@ -102,10 +104,10 @@ pub(super) async fn watch_run(
 enum FollowResult {
     /// The run has ended or is suspended.
     ToTheEnd,
-    /// The user detached; the run continues.
-    Left,
-    /// Ctrl-C cancelled the run, and it has ended.
-    Cancelled,
+    /// The verb was interrupted; the run continues.
+    Left(Interruption),
+    /// The interruption cancelled the run, and it has ended.
+    Cancelled(Interruption),
 }
 
 async fn detached(client: &Client, run_id: &str, output: &mut Output) -> Result<Exit, Failure> {
@@ -143,35 +145,44 @@ async fn follow(
             .clone()
             .with_outage_notifier(output.outage_notifier()),
     };
-    let mut interrupts = interrupts()?;
+    // TERM and HUP end a client that only watches, without a word.
+    let mut interruptions = if cancel_on_interrupt {
+        Interruptions::all()?
+    } else {
+        Interruptions::of_keyboard()?
+    }
+    .and_reader(output.watch_reader());
     let events = client.events(run_id, cursor, Follow::UntilEnd);
     let mut events = events.with(progress.deltas());
-    let ended = watch(client, &mut events, &mut interrupts, progress, output).await?;
-    if ended == FollowResult::ToTheEnd {
+    let ended = watch(client, &mut events, &mut interruptions, progress, output).await?;
+    let FollowResult::Left(why) = ended else {
         return Ok(ended);
-    }
+    };
     if !cancel_on_interrupt {
-        output.note(&format!("interrupted; the run {run_id} continues"));
+        output.note(&format!("{}; the run {run_id} continues", why.describe()));
         output.hint(&format!(
             "`ryectl attach {run_id}` shows it again, `ryectl cancel {run_id}` stops it"
         ));
-        return Ok(FollowResult::Left);
+        return Ok(ended);
     }
-    output.note("interrupted; cancelling the run (Ctrl-C again leaves it at once)");
+    output.note(&format!(
+        "{}; cancelling the run (Ctrl-C again leaves it at once)",
+        why.describe()
+    ));
     let cancelled = tokio::select! {
-        answer = client.cancel(run_id, "interrupted from the keyboard") => answer,
-        _ = interrupts.recv() => return Ok(FollowResult::Left),
+        answer = client.cancel(run_id, why.describe()) => answer,
+        why = interruptions.next() => return Ok(FollowResult::Left(why)),
     };
     let followed = match cancelled {
-        Ok(_) => FollowResult::Cancelled,
+        Ok(_) => FollowResult::Cancelled(why),
         // The run ended by itself before the request.
         Err(error) if error.kind() == ErrorKind::Precondition => FollowResult::ToTheEnd,
         Err(error) => return Err(error.into()),
     };
-    let ended = watch(client, &mut events, &mut interrupts, progress, output).await?;
+    let ended = watch(client, &mut events, &mut interruptions, progress, output).await?;
     Ok(match ended {
         FollowResult::ToTheEnd => followed,
-        FollowResult::Left | FollowResult::Cancelled => FollowResult::Left,
+        FollowResult::Left(why) | FollowResult::Cancelled(why) => FollowResult::Left(why),
     })
 }
 
@@ -181,12 +192,13 @@ async fn wait_out(
     run_id: &str,
     output: &mut Output,
 ) -> Result<FollowResult, Failure> {
-    let mut interrupts = interrupts()?;
+    let interruptions = Interruptions::of_keyboard()?;
+    let mut interruptions = interruptions.and_reader(output.watch_reader());
     let runs = [run_id.to_owned()];
     tokio::select! {
-        _ = interrupts.recv() => {
-            output.note(&format!("interrupted; the run {run_id} continues"));
-            Ok(FollowResult::Left)
+        why = interruptions.next() => {
+            output.note(&format!("{}; the run {run_id} continues", why.describe()));
+            Ok(FollowResult::Left(why))
         }
         waited = client.wait(&runs, None) => {
             waited?;
@@ -315,18 +327,18 @@ impl Progress {
     }
 }
 
-/// Shows events until the run ends or is suspended, or until Ctrl-C.
+/// Shows events until the run ends or is suspended, or until an interruption.
 async fn watch(
     client: &Client,
     events: &mut Events,
-    interrupts: &mut Signal,
+    interruptions: &mut Interruptions,
     progress: &mut Progress,
     output: &mut Output,
 ) -> Result<FollowResult, Failure> {
     let mut ticks = tokio::time::interval(TICK);
     loop {
         let told = tokio::select! {
-            _ = interrupts.recv() => return Ok(FollowResult::Left),
+            why = interruptions.next() => return Ok(FollowResult::Left(why)),
             // Cancel safe: an event counts as returned only when `told` returns it.
             told = events.next_item() => told?,
             line = progress.child() => {

@@ -41,7 +41,15 @@ pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result
     let name = asked.run.as_ref().map_or("", cli::RunName::as_str);
     let mut view = View::new(name, 0);
     let lines = Lines::new(RunKind::Thread, output.style());
-    while let Some(told) = stream.next_item().await? {
+    let mut reader = output.watch_reader();
+    loop {
+        let next = tokio::select! {
+            next = stream.next_item() => next?,
+            () = reader.gone() => None,
+        };
+        let Some(told) = next else {
+            break;
+        };
         match (told, output.format()) {
             (StreamItem::Event(event), _) if Some(event.seq) <= behind => {}
             (StreamItem::Event(event), _) => print(&event, is_one, output)?,

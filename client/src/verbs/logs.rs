@@ -20,8 +20,16 @@ pub(super) async fn logs(asked: cli::Logs, session: &mut Session) -> Result<Exit
     };
     let mut logs = session.client().await?.logs(request).await?;
     let output = &mut session.output;
+    let mut reader = output.watch_reader();
     let mut last = None;
-    while let Some(v1::LogsResponse { heading, text }) = logs.next().await? {
+    loop {
+        let next = tokio::select! {
+            next = logs.next() => next?,
+            () = reader.gone() => None,
+        };
+        let Some(v1::LogsResponse { heading, text }) = next else {
+            break;
+        };
         match output.format() {
             Format::Json => {
                 for line in text.lines() {

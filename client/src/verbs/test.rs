@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use rye_client::exit::Exit;
-use tokio::signal::unix::{Signal, SignalKind};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::local::Local;
-use super::signals::listen;
+use super::signals::Interruptions;
 use crate::failure::Failure;
 use crate::local_error::LocalError;
 use crate::output::{Format, Output};
@@ -44,11 +43,7 @@ pub(super) async fn test(asked: cli::Test, session: &mut Session) -> Result<Exit
         keep: asked.keep,
     };
     let jobs = asked.jobs.map_or_else(processors, usize::from);
-    let mut signals = [
-        listen(SignalKind::interrupt())?,
-        listen(SignalKind::terminate())?,
-        listen(SignalKind::hangup())?,
-    ];
+    let mut signals = Interruptions::all()?;
     let output = &mut session.output;
     let (reports, ended) = run_all(&rig, &cases, jobs, (&mut signals, output)).await;
     if let Some(path) = &asked.junit {
@@ -78,7 +73,7 @@ async fn run_all(
     rig: &Rig<'_>,
     cases: &[Numbered<'_>],
     jobs: usize,
-    (signals, output): (&mut [Signal; 3], &mut Output),
+    (signals, output): (&mut Interruptions, &mut Output),
 ) -> (Vec<Report>, Result<Exit, Failure>) {
     let (stop, stopped) = watch::channel(false);
     let runs = cases.iter().map(|case| rig.run(*case, stopped.clone()));
@@ -87,12 +82,13 @@ async fn run_all(
     loop {
         let result = tokio::select! {
             result = results.next() => result,
-            () = next(signals) => {
-                if matches!(ended, Ok(Exit::Interrupted)) {
+            why = signals.next() => {
+                if matches!(ended, Ok(Exit::Interrupted(_))) {
                     break;
                 }
-                output.note("interrupted; ending the runs of the tests (Ctrl-C again leaves them)");
-                ended = Ok(Exit::Interrupted);
+                let why_text = why.describe();
+                output.note(&format!("{why_text}; ending the runs of the tests (Ctrl-C again leaves them)"));
+                ended = Ok(Exit::Interrupted(why));
                 stop.send_replace(true);
                 continue;
             }
@@ -116,15 +112,6 @@ async fn run_all(
         }
     }
     (reports, ended)
-}
-
-/// Waits for a signal that stops the tests.
-async fn next([interrupt, terminate, hangup]: &mut [Signal; 3]) {
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
-    }
 }
 
 fn write_junit(path: &Path, reports: &[Report], elapsed: Duration) -> Result<(), LocalError> {

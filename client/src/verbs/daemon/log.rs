@@ -71,10 +71,15 @@ pub(super) async fn print(
     for line in last {
         print_line(&line, output)?;
     }
+    let mut reader = output.watch_reader();
     while asked.follow && output.reader() != Reader::Gone {
-        match log.next().map_err(failed)? {
-            Some(line) => print_line(&line, output)?,
-            None => tokio::time::sleep(PAUSE).await,
+        if let Some(line) = log.next().map_err(failed)? {
+            print_line(&line, output)?;
+            continue;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            () = reader.gone() => break,
         }
     }
     Ok(())
