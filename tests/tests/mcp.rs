@@ -274,6 +274,31 @@ fn tools_are_imported_signed_and_pinned_and_one_that_changes_is_refused() {
 }
 
 #[test]
+fn mcp_tools_with_similar_names_are_imported_as_different_items() {
+    let world = World::new();
+    let _daemon = world.start("");
+    server(&world, "names", "", &[]);
+    let import = world.ryectl("mcp import mcp/servers/names --yes --json --replace");
+    let written = import.ok().stderr_contains(&["a tool without a name"]);
+    let written = written.json();
+    let written = written.as_array().unwrap();
+    assert_eq!(written.len(), 4, "{written:?}");
+    for tool in written {
+        let id = tool["item"]
+            .as_str()
+            .unwrap()
+            .strip_prefix("tool:")
+            .unwrap();
+        let out = execute(&world, id, &json!({}));
+        assert_eq!(
+            out["data"]["content"][0]["text"], tool["tool"],
+            "{id}: {out}"
+        );
+    }
+    assert_eq!(written[1]["item"], "tool:mcp/names/a_b");
+}
+
+#[test]
 fn mcp_server_item_is_verified_and_permitted_like_any_item() {
     let world = World::new();
     let _daemon = world.start("");

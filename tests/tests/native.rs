@@ -472,12 +472,11 @@ fn continuation_chain_is_listed_from_root() {
         &message,
         &["only a thread has a model"],
     );
-    for operation in ["read_transcript", "chain_search", "handoff_thread"] {
-        let params = json!({"operation": operation, "thread_id": first});
-        refused(&world, ORCHESTRATOR, &params, &["later release"]);
+    for operation in ["dance", "read_transcript", "chain_search", "handoff_thread"] {
+        let unknown = json!({"operation": operation});
+        let told = [operation, "wait_threads"];
+        refused(&world, ORCHESTRATOR, &unknown, &told);
     }
-    let unknown = json!({"operation": "dance"});
-    refused(&world, ORCHESTRATOR, &unknown, &["dance", "wait_threads"]);
     drop(daemon);
 }
 
@@ -523,6 +522,14 @@ nodes:
         .run()
         .code(1)
         .stderr_contains(&["`../out.txt` is outside the project"]);
+    let _unsigned = world
+        .ryectl("run t/files -i to=.venv/lib/x.pth")
+        .run()
+        .code(1)
+        .stderr_contains(&[
+            "`.venv/lib/x.pth` takes effect without a signature",
+            "rye.execute.tool.rye.file-system.write.unsafe",
+        ]);
     let narrow = "--cap rye.execute.tool.rye.file-system.read";
     let _denied = world
         .ryectl(&format!("run t/files -i to=x {narrow}"))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use globset::{GlobBuilder, GlobMatcher};
 use rye_client::exit::Exit;
 use rye_core::id::{ItemId, ItemRef};
-use rye_core::seal::SecretKey;
+use rye_core::seal::{SecretKey, sha256_hex};
 use rye_item::draft;
 use rye_item::sign;
 use rye_proto::{convert, v1};
@@ -22,6 +22,11 @@ use crate::session::Session;
 
 /// Tool that lists the tools of a server.
 const TOOLS: &str = "rye/core/mcp/tools";
+
+/// Maximum length in bytes of the last part of an id.
+const MOST_STEM: usize = 64;
+/// Digits of the hash that distinguishes names.
+const HASH_DIGITS: usize = 8;
 
 /// A tool of the server, and the item that it becomes.
 struct Found {
@@ -59,6 +64,10 @@ pub(super) async fn import(asked: Import, session: &mut Session) -> Result<Exit,
     let mut found = Vec::new();
     for tool in tools {
         let name = tool["name"].as_str().unwrap_or_default();
+        if name.is_empty() {
+            output.warning("the server lists a tool without a name, which is left out");
+            continue;
+        }
         if pattern
             .as_ref()
             .is_none_or(|pattern| pattern.is_match(name))
@@ -199,13 +208,19 @@ impl Found {
     }
 }
 
-/// Returns the id of the tool `name`: in a folder that is named after its server, next to the folder of servers.
+/// Returns the id of the tool `name`: in a folder that is named after its server, next to the folder of servers. A name
+/// that no file can have is changed and takes a hash of the name, so that no two tools of a server share an id.
 fn item_of(server: &ItemId, name: &str) -> Result<ItemId, Failure> {
     let may_stay = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    let stem: String = name
+    let mut stem: String = name
         .chars()
         .map(|c| if may_stay(c) { c } else { '_' })
         .collect();
+    if stem != name || stem.len() > MOST_STEM {
+        stem.truncate(MOST_STEM - HASH_DIGITS - 1);
+        write!(stem, "_{}", &sha256_hex(name)[..HASH_DIGITS])
+            .expect("writing to a String cannot fail");
+    }
     let folder = server.category();
     let above = folder.rsplit_once('/').map_or(folder, |(above, _)| above);
     Ok(ItemId::new(format!("{above}/{}/{stem}", server.name()))?)
@@ -233,10 +248,15 @@ mod tests {
         let server = ItemId::new("mcp/servers/docs").unwrap();
         for (name, expected) in [
             ("search", "mcp/docs/search"),
-            ("a.b/../c d", "mcp/docs/a_b____c_d"),
+            ("a.b/../c d", "mcp/docs/a_b____c_d_729160cd"),
+            ("a_b", "mcp/docs/a_b"),
+            ("a.b", "mcp/docs/a_b_2e7336dc"),
         ] {
             assert_eq!(item_of(&server, name).unwrap().as_str(), expected);
         }
+        let long = "é".repeat(300);
+        let id = item_of(&server, &long).unwrap();
+        assert_eq!(id.name().len(), MOST_STEM);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A capability is the name of one action: `rye.<execute|fetch|sign>.<item type>.<id, / as .>`. A [`Layer`] is a list
 //! of patterns over such names (`*` any text, `?` one character, `[…]` a set). A run carries the layers of its caller
 //! and its own. An action is allowed if **every** layer allows it. An empty layer denies everything, and so does an
-//! empty list of layers.
+//! empty list of layers. [`UNSAFE_WRITE`] is covered by no pattern with a wildcard, except in the layer of a person.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,6 +11,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{InvalidId, ItemId, ItemKind, ItemRef};
+
+/// The right to write files that take effect without a signature. It is not the name of an item's action.
+pub const UNSAFE_WRITE: &str = "rye.execute.tool.rye.file-system.write.unsafe";
 
 /// Action on an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -55,6 +58,11 @@ impl Capability {
         Self(name)
     }
 
+    /// Returns the capability [`UNSAFE_WRITE`].
+    pub fn unsafe_write() -> Self {
+        Self(UNSAFE_WRITE.to_owned())
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -94,13 +102,13 @@ pub enum Named {
 }
 
 impl Named {
-    /// Returns the items that `pattern` names for `primary`, or `None` if it is for another primary or has other
-    /// wildcards.
+    /// Returns the items that `pattern` names for `primary`, or `None` if it is for another primary, has other wildcards
+    /// or names no item.
     pub fn of(pattern: &str, primary: Primary) -> Option<Self> {
         let (done, kind, id) = parts(pattern)?;
         let folder = id.strip_suffix(".*");
         let id = folder.unwrap_or(id);
-        if done != primary || is_open(id) {
+        if done != primary || is_open(id) || pattern == UNSAFE_WRITE {
             return None;
         }
         let id = id_of(id).ok()?;
@@ -153,12 +161,25 @@ pub struct Layer {
     pub patterns: Vec<String>,
 }
 
+/// Start of the source of a person's layer.
+const PERSON: &str = "uid:";
+
 impl Layer {
+    /// Returns the layer of a person, who may do everything.
+    pub fn person(uid: impl fmt::Display) -> Self {
+        Self {
+            source: format!("{PERSON}{uid}"),
+            patterns: vec!["rye.*".to_owned()],
+        }
+    }
+
     /// Returns true if a pattern covers `capability`. A malformed pattern covers nothing.
     pub fn allows(&self, capability: &Capability) -> bool {
-        self.patterns
-            .iter()
-            .any(|pattern| matches(pattern, capability.as_str()))
+        let name = capability.as_str();
+        if name == UNSAFE_WRITE && !self.source.starts_with(PERSON) {
+            return self.patterns.iter().any(|pattern| pattern == name);
+        }
+        self.patterns.iter().any(|pattern| matches(pattern, name))
     }
 }
 
@@ -183,7 +204,11 @@ pub struct Denied {
 
 /// Checks that all of `layers` allow `primary` on `item`.
 pub fn permit(layers: &[Layer], primary: Primary, item: &ItemRef) -> Result<(), Denied> {
-    let action = Capability::of(primary, item);
+    permit_action(layers, Capability::of(primary, item))
+}
+
+/// Checks that all of `layers` allow `action`.
+pub fn permit_action(layers: &[Layer], action: Capability) -> Result<(), Denied> {
     let uncovered = match check(layers, &action) {
         Ok(()) => return Ok(()),
         Err(None) => "there are no capabilities at all".to_owned(),
@@ -479,6 +504,29 @@ mod tests {
             assert_eq!(may_meet(one, other), meet, "{one} and {other}");
             assert_eq!(may_meet(other, one), meet, "{other} and {one}");
         }
+    }
+
+    #[test]
+    fn unsafe_write_is_covered_by_its_exact_name_or_a_person_only() {
+        let exact = layer(&["rye.fetch.*", UNSAFE_WRITE]);
+        let action = Capability::unsafe_write();
+        assert!(check(&[Layer::person(7)], &action).is_ok());
+        assert!(check(&[Layer::person(7), exact.clone()], &action).is_ok());
+        for wide in [
+            "*",
+            "rye.*",
+            "rye.execute.tool.rye.file-system.*",
+            "rye.execute.tool.rye.file-system.write.*",
+            "rye.execute.tool.rye.file-system.write.unsaf[e]",
+            "rye.execute.tool.rye.file-system.write",
+        ] {
+            let wide = layer(&[wide]);
+            assert_eq!(
+                check(&[Layer::person(7), exact.clone(), wide.clone()], &action),
+                Err(Some(&wide))
+            );
+        }
+        assert_eq!(Named::of(UNSAFE_WRITE, Primary::Execute), None);
     }
 
     #[test]

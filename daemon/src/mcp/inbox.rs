@@ -160,6 +160,11 @@ impl Inbox {
         !is_flood
     }
 
+    /// Keeps the first deviation of a server.
+    pub(super) fn remark(&self, odd: String) {
+        self.state().odd.get_or_insert(odd);
+    }
+
     /// Takes the first deviation since the last call, as text.
     pub(super) fn odd(&self) -> Option<String> {
         self.state().odd.take()

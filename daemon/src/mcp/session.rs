@@ -1,6 +1,6 @@
 //! One session: the tools of its server, and calls of them.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -111,26 +111,36 @@ impl End {
     }
 }
 
-/// Lists all tools of a server, page by page.
-pub(super) async fn tools(peer: &Peer<RoleClient>) -> Result<Vec<Offered>, String> {
-    let mut tools = Vec::new();
+/// Lists all tools of a server, page by page. The first of several tools with one name counts. A repeated cursor ends
+/// the list.
+pub(super) async fn tools(peer: &Peer<RoleClient>, inbox: &Inbox) -> Result<Vec<Offered>, String> {
+    let mut tools: Vec<Offered> = Vec::new();
+    let (mut names, mut cursors) = (HashSet::new(), HashSet::new());
     let mut page = None;
     loop {
         let listed = peer.list_tools(page).await;
         let listed = listed.map_err(|error| format!("it does not list its tools: {error}"))?;
         for tool in listed.tools {
-            tools.push(Offered {
-                name: tool.name.into_owned(),
-                description: tool.description.unwrap_or_default().into_owned(),
-                input_schema: Value::Object((*tool.input_schema).clone()),
-            });
+            if names.insert(tool.name.clone()) {
+                tools.push(Offered {
+                    name: tool.name.into_owned(),
+                    description: tool.description.unwrap_or_default().into_owned(),
+                    input_schema: Value::Object((*tool.input_schema).clone()),
+                });
+            }
         }
-        if tools.len() > MOST_TOOLS {
-            return Err(format!("it has more than {MOST_TOOLS} tools"));
+        if tools.len() > MOST_TOOLS || cursors.len() > MOST_TOOLS {
+            return Err(format!(
+                "it has more than {MOST_TOOLS} tools, or pages of tools"
+            ));
         }
         let Some(cursor) = listed.next_cursor else {
             return Ok(tools);
         };
+        if !cursors.insert(cursor.clone()) {
+            inbox.remark("its list of tools does not end: it repeats a cursor".to_owned());
+            return Ok(tools);
+        }
         page = Some(PaginatedRequestParams::default().with_cursor(Some(cursor)));
     }
 }

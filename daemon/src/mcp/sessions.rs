@@ -187,7 +187,7 @@ impl Sessions {
         let mut unready = Unready(Some(inbox.clone()));
         let ready = tokio::select! {
             biased;
-            ready = ready(link, Host::of(server), token) => ready,
+            ready = ready(link, Host::of(server), token, &inbox) => ready,
             () = inbox.broken() => Err("it ended".to_owned()),
             () = task::sleep(Some(server.start_timeout)) => {
                 let seconds = server.start_timeout.as_secs_f64();
@@ -325,13 +325,14 @@ async fn ready(
     link: Link,
     host: Host,
     token: CancellationToken,
+    inbox: &Inbox,
 ) -> Result<(RunningService<RoleClient, Host>, Vec<Offered>), String> {
     let service = match link {
         Link::Lines(lines) => serve(host, lines, token).await,
         Link::Exchange(exchange) => serve(host, exchange, token).await,
     };
     let service = service.map_err(|error| with_sources(&error))?;
-    let tools = tools(service.peer()).await?;
+    let tools = tools(service.peer(), inbox).await?;
     Ok((service, tools))
 }
 

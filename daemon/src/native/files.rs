@@ -2,7 +2,7 @@
 //!
 //! **Owns** the six tools `read`, `write`, `edit_lines`, `ls`, `glob` and `grep`. Parameters are parsed before the
 //! visit of the project; the work runs in its file pool. **Never** leaves the project ([`place`]), never writes below
-//! `.ai/state`, and never leaves a partial file: a write replaces the previous file atomically. **Order.** All new
+//! `.ai/state`, writes what takes effect without a signature only with [`UNSAFE_WRITE`], and never leaves a partial file: a write replaces the previous file atomically. **Order.** All new
 //! contents of a batch are written to temporary files before the first rename. **Failure.** A refused call has changed
 //! nothing. If the run of a call stops, the call is abandoned: a search ends soon, a write in progress completes.
 
@@ -21,6 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rye_core::capability::{Capability, Denied, UNSAFE_WRITE, permit_action};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::model::{Failure, Object};
 use serde_json::Value;
@@ -69,6 +70,15 @@ enum Error {
         /// Path as given.
         path: String,
     },
+    #[error(
+        "`{path}` takes effect without a signature, so writing it needs `{UNSAFE_WRITE}` in `permissions`, which no wildcard covers"
+    )]
+    Unsafe {
+        /// Path as given.
+        path: String,
+        #[source]
+        source: Denied,
+    },
     #[error("`{path}` does not exist in the project")]
     Missing {
         /// Path as given.
@@ -113,7 +123,9 @@ impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Project(error) => error.kind(),
-            Self::Outside { .. } | Self::Protected { .. } => ErrorKind::Denied,
+            Self::Outside { .. } | Self::Protected { .. } | Self::Unsafe { .. } => {
+                ErrorKind::Denied
+            }
             Self::Missing { .. } => ErrorKind::NotFound,
             Self::Not { .. } | Self::TooLarge { .. } | Self::Invalid(_) => ErrorKind::Invalid,
             Self::Stale { .. } => ErrorKind::Precondition,
@@ -137,10 +149,12 @@ pub(super) async fn call(
     let waiting = Waiting::default();
     let watch = Watch(Arc::clone(&waiting.0));
     let random = session.clock.random();
+    let unsafe_write = permit_action(&session.spec.layers, Capability::unsafe_write());
     let done = session
         .projects
         .visit(session.spec, "files of a project", move |inside| {
-            work(&Workspace::open(&inside.project.directory, random)?, &watch)
+            let directory = &inside.project.directory;
+            work(&Workspace::open(directory, unsafe_write, random)?, &watch)
         });
     done.await.map_err(|error: Error| {
         if let Error::Project(project) = &error

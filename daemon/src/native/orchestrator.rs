@@ -43,9 +43,6 @@ enum Operation {
         thread_id: String,
     },
     ResumeThread(resume::Params),
-    ReadTranscript,
-    ChainSearch,
-    HandoffThread,
 }
 
 /// Parameters of a cancel.
@@ -57,10 +54,6 @@ pub(super) struct Cancellation {
 
 /// Executes `operation`.
 pub(super) async fn call(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
-    let later = |operation: &str| {
-        let text = format!("`{operation}` is for LLM threads, which a later release has");
-        Err(Failure::permanent("unsupported", text))
-    };
     let operation = read(params).map_err(|misfit| Failure {
         message: misfit
             .message
@@ -105,9 +98,6 @@ pub(super) async fn call(params: Object, session: &Session<'_>) -> Result<Value,
         Operation::AggregateResults { thread_ids } => wait::aggregate(&thread_ids, session).await,
         Operation::GetChain { thread_id } => chain(&thread_id, session).await,
         Operation::ResumeThread(asked) => resume::resume(asked, session).await,
-        Operation::ReadTranscript => later("read_transcript"),
-        Operation::ChainSearch => later("chain_search"),
-        Operation::HandoffThread => later("handoff_thread"),
     }
 }
 

@@ -138,11 +138,16 @@ pub(super) async fn steps(params: Object, session: &Session<'_>) -> Result<Value
     }))
 }
 
+/// Longest time of a parameter: a year.
+const LONGEST: Duration = Duration::from_hours(365 * 24);
+
 /// Converts a parameter in seconds.
 pub(super) fn seconds(name: &str, given: f64) -> Result<Duration, Failure> {
-    Duration::try_from_secs_f64(given).map_err(|_negative| {
+    let time = Duration::try_from_secs_f64(given).ok();
+    time.filter(|time| *time <= LONGEST).ok_or_else(|| {
+        let most = LONGEST.as_secs();
         invalid(format!(
-            "`{name}` is a number of seconds from 0, not {given}"
+            "`{name}` is a number of seconds from 0 to {most}, not {given}"
         ))
     })
 }

@@ -43,10 +43,7 @@ impl Caller {
         let uid = self
             .uid
             .map_or_else(|| "unknown".to_owned(), |uid| uid.to_string());
-        Layer {
-            source: format!("uid:{uid}"),
-            patterns: vec!["rye.*".into()],
-        }
+        Layer::person(uid)
     }
 }
 

@@ -99,6 +99,11 @@ fn silent_mcp_server_times_out_as_configured() {
             .contains("more than 1000 tools"),
         "{out}"
     );
+    server(&world, "circling", "", &["pid"]);
+    let run = world.ryectl("run mcp/circling/pid --json").ok().json();
+    let run = run["run_id"].as_str().unwrap();
+    let events = world.ryectl("events").arg(run).ok().stdout();
+    assert!(events.contains("it repeats a cursor"), "{events}");
     let quick = "  timeout: 1\n";
     server(&world, "good", quick, &["never", "slow"]);
     let out = execute(&world, "mcp/good/never", &json!({}));

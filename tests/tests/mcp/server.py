@@ -84,7 +84,9 @@ def misbehave(id):
 
 
 def call(id, name, params):
-    if name == "add":
+    if MODE == "names":
+        text(id, name)
+    elif name == "add":
         text(id, json.dumps({"sum": params["arguments"]["a"] + params["arguments"]["b"]}))
     elif name == "pid":
         text(id, str(os.getpid()))
@@ -120,7 +122,13 @@ for line in sys.stdin:
                     "serverInfo": {"name": "tests", "version": "1"}})
     elif method == "tools/list":
         if MODE == "endless":
+            answer(id, {"tools": [], "nextCursor": str(id)})
+        elif MODE == "circling":
             answer(id, {"tools": tools(), "nextCursor": "more"})
+        elif MODE == "names":
+            plain = {"type": "object"}
+            answer(id, {"tools": [{"name": name, "description": name, "inputSchema": plain}
+                                  for name in ["a.b", "a_b", "\u641c\u7d22", "\u67e5\u627e", ""]]})
         else:
             answer(id, {"tools": tools()})
     elif method == "tools/call":

@@ -9,7 +9,7 @@ use serde_json::Value;
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use super::part::{ConfigSection, ORIGIN, fault};
-use crate::capability::{can_match, covers, may_meet};
+use crate::capability::{UNSAFE_WRITE, can_match, covers, may_meet};
 use crate::declared::Fields as _;
 use crate::directive::Acknowledged;
 use crate::pattern::Row;
@@ -114,10 +114,10 @@ impl Risks {
             // It reaches capabilities that no pattern covers.
             return Risk::Unrestricted;
         };
-        let within = self
-            .0
-            .iter()
-            .filter(|(pattern, _)| !covers(pattern, permission) && may_meet(pattern, permission));
+        let within = self.0.iter().filter(|(pattern, _)| {
+            // No wider permission reaches this one.
+            pattern != UNSAFE_WRITE && !covers(pattern, permission) && may_meet(pattern, permission)
+        });
         within.map(|(_, risk)| *risk).fold(*nearest, Risk::max)
     }
 
@@ -179,6 +179,9 @@ mod tests {
             ("rye.execute.tool.rye.*", Risk::Elevated),
             ("rye.execute.tool.rye.bash", Risk::Elevated),
             ("rye.execute.tool.rye.b*", Risk::Elevated),
+            ("rye.execute.tool.rye.file-system.*", Risk::Write),
+            ("rye.execute.tool.rye.file-system.write", Risk::Write),
+            (UNSAFE_WRITE, Risk::Elevated),
             ("rye.execute.tool.team.*", Risk::Write),
             ("rye.execute.tool.team.count", Risk::Write),
             ("rye.execute.directive.*", Risk::Write),

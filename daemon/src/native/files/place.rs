@@ -15,6 +15,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 use super::{Error, MOST_BYTES, failed, shown};
+use rye_core::capability::Denied;
 use rye_host::safe_path::{self, Dir, temporary_name};
 
 /// Opening a pipe must not block, and a terminal must not become the controlling one.
@@ -25,10 +26,17 @@ const TO_LIST: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY);
 /// Directory of the daemon.
 const PROTECTED: &str = ".ai/state";
 
+/// Names of files and directories that are executed or read as configuration without a signature, at any depth.
+const UNSIGNED: [&str; 4] = [".ai", ".venv", "node_modules", ".git"];
+/// Ends of names that are templates of a `.env` file.
+const TEMPLATES: [&str; 4] = [".example", ".sample", ".template", ".dist"];
+
 /// Files of a project.
 #[derive(Debug)]
 pub(super) struct Workspace {
     root: Dir,
+    /// The right to write files that take effect without a signature.
+    unsafe_write: Result<(), Denied>,
     /// Path as given to `Workspace::open`.
     named: PathBuf,
     /// Real path.
@@ -66,7 +74,11 @@ pub(super) struct Draft {
 
 impl Workspace {
     /// Opens the project at `directory`. `random` makes its temporary files unique.
-    pub(super) fn open(directory: &Path, random: u64) -> Result<Self, Error> {
+    pub(super) fn open(
+        directory: &Path,
+        unsafe_write: Result<(), Denied>,
+        random: u64,
+    ) -> Result<Self, Error> {
         let opened = File::open(directory).and_then(|root| {
             let real = real_path(&root)?;
             Ok((Dir::from(OwnedFd::from(root)), real))
@@ -74,6 +86,7 @@ impl Workspace {
         let (root, real) = opened.map_err(|source| failed(directory, source))?;
         Ok(Self {
             root,
+            unsafe_write,
             named: directory.to_owned(),
             real,
             unfinished: format!("{random:016x}"),
@@ -155,6 +168,14 @@ impl Workspace {
         if path.starts_with(PROTECTED) {
             return Err(Error::Protected {
                 path: given.to_owned(),
+            });
+        }
+        if takes_effect_unsigned(&path)
+            && let Err(denied) = &self.unsafe_write
+        {
+            return Err(Error::Unsafe {
+                path: given.to_owned(),
+                source: denied.clone(),
             });
         }
         let name = path.file_name().and_then(|name| name.to_str());
@@ -273,6 +294,18 @@ impl Found {
             path: shown(&self.path),
         })
     }
+}
+
+/// True if a file at `path` is executed or read as configuration without a signature.
+fn takes_effect_unsigned(path: &Path) -> bool {
+    let is_unsigned = |name: &str| {
+        // A file system may ignore case.
+        let name = name.to_ascii_lowercase();
+        let is_env = name.starts_with(".env") && !TEMPLATES.iter().any(|end| name.ends_with(end));
+        is_env || UNSIGNED.contains(&name.as_str()) || name.ends_with(".test.yaml")
+    };
+    let mut names = path.iter().filter_map(|name| name.to_str());
+    names.any(is_unsigned)
 }
 
 /// Identity and version of a file, to detect changes.

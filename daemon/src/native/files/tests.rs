@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use nix::sys::stat::Mode;
+use rye_core::capability::Layer;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -14,6 +15,7 @@ use super::*;
 /// A project, and a directory outside it.
 struct FilesFixture {
     root: TempDir,
+    layers: Vec<Layer>,
 }
 
 impl FilesFixture {
@@ -21,7 +23,11 @@ impl FilesFixture {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("project")).unwrap();
         fs::write(root.path().join("secret"), "outside\n").unwrap();
-        Self { root }
+        let layers = vec![Layer {
+            source: "permissions of tool:a/b".to_owned(),
+            patterns: vec!["rye.*".to_owned()],
+        }];
+        Self { root, layers }
     }
 
     fn project(&self) -> std::path::PathBuf {
@@ -46,7 +52,9 @@ impl FilesFixture {
         };
         let work = parse_call(tool, params).map_err(told)?;
         let watch = Watch(Arc::new(AtomicBool::new(false)));
-        let done = Workspace::open(&self.project(), 7).and_then(|place| work(&place, &watch));
+        let unsafe_write = permit_action(&self.layers, Capability::unsafe_write());
+        let done = Workspace::open(&self.project(), unsafe_write, 7)
+            .and_then(|place| work(&place, &watch));
         done.map_err(|error| told(Refusal::from(&error).of_file()))
     }
 
@@ -246,6 +254,50 @@ fn paths_and_links_stay_in_project() {
 }
 
 #[test]
+fn what_takes_effect_unsigned_is_written_with_its_exact_capability_only() {
+    let mut stage = FilesFixture::new();
+    stage.put("node_modules/p/index.js", "a\n");
+    symlink("node_modules/p", stage.project().join("linked")).unwrap();
+    let unsigned = [
+        ".ai/tools/t/new.py",
+        ".env",
+        ".env.local",
+        ".envrc",
+        ".venv/lib/python3/site-packages/x.pth",
+        "sub/.git/hooks/pre-commit",
+        ".GIT/config",
+        "linked/index.js",
+        "cases/a.test.yaml",
+    ];
+    for path in unsigned {
+        let (code, told) = ("permission_denied", UNSAFE_WRITE);
+        let write = json!({"path": path, "content": "x"});
+        stage.refused(FileTool::Write, write.clone(), code, told);
+        let batch = json!({"files": [{"path": "harmless", "content": "x"}, write]});
+        stage.refused(FileTool::Write, batch, code, told);
+        let edit = json!({"path": path, "changes": [{"old_content": "a", "new_content": "b"}]});
+        stage.refused(FileTool::EditLines, edit, code, "(rye.*)");
+    }
+    assert_eq!(stage.names(""), ["linked", "node_modules"]);
+    for path in [
+        ".env.example",
+        "deep/.env.sample",
+        ".env.template",
+        ".env.prod.dist",
+        ".github/ci.yml",
+        "test.yaml",
+    ] {
+        stage.ok(FileTool::Write, json!({"path": path, "content": "x"}));
+    }
+    stage.layers[0].patterns = vec![UNSAFE_WRITE.to_owned()];
+    for path in unsigned {
+        stage.ok(FileTool::Write, json!({"path": path, "content": "x"}));
+    }
+    let state = json!({"path": ".ai/state/x", "content": "x"});
+    stage.refused(FileTool::Write, state, "permission_denied", ".ai/state");
+}
+
+#[test]
 fn run_records_are_not_writable_by_any_path() {
     let stage = FilesFixture::new();
     stage.put(".ai/state/threads/r/transcript.jsonl", "1\n");
@@ -344,7 +396,7 @@ fn batch_with_invalid_file_writes_none() {
 fn concurrently_changed_file_is_not_overwritten() {
     let stage = FilesFixture::new();
     stage.put("a", "one\n");
-    let place = Workspace::open(&stage.project(), 7).unwrap();
+    let place = Workspace::open(&stage.project(), Ok(()), 7).unwrap();
     let draft = place.draft(place.target("a").unwrap(), b"ours\n").unwrap();
     stage.put("a", "theirs, longer\n");
     let error = draft.put().unwrap_err();
@@ -362,7 +414,7 @@ fn concurrently_changed_file_is_not_overwritten() {
 fn directory_replaced_by_link_is_not_followed() {
     let stage = FilesFixture::new();
     stage.put("dir/a", "one\n");
-    let place = Workspace::open(&stage.project(), 7).unwrap();
+    let place = Workspace::open(&stage.project(), Ok(()), 7).unwrap();
     let target = place.target("dir/a").unwrap();
     fs::rename(
         stage.project().join("dir"),
@@ -745,7 +797,7 @@ fn abandoned_search_ends() {
     let waiting = Waiting::default();
     let watch = Watch(Arc::clone(&waiting.0));
     drop(waiting);
-    let place = Workspace::open(&stage.project(), 7).unwrap();
+    let place = Workspace::open(&stage.project(), Ok(()), 7).unwrap();
     let told = work(&place, &watch).unwrap();
     assert_eq!(
         (&told["count"], &told["truncated"]),
