@@ -3,7 +3,7 @@
 use rye_client::exit::Exit;
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::InvalidId;
-use rye_item::{draft, init, keys, library, lock, sign, spaces, trust};
+use rye_item::{directories, draft, init, keys, library, lock, sign, spaces, trust};
 use rye_proto::convert::Malformed;
 
 use crate::local_error::LocalError;
@@ -81,6 +81,7 @@ macro_rules! from_local {
 }
 
 from_local!(
+    directories::Error,
     draft::Error,
     init::Error,
     keys::Error,

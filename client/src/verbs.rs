@@ -32,6 +32,7 @@ mod schema;
 mod sign;
 mod test;
 mod transcript;
+mod trust;
 mod verify;
 
 use rye_client::exit::Exit;
@@ -49,6 +50,8 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
     match verb {
         Verb::Init => init::init(session),
         Verb::Key(verb) => keys::key(verb, session),
+        Verb::Trust(asked) => trust::trust(&asked.directory, session),
+        Verb::Untrust(asked) => trust::untrust(&asked.directory, session),
         Verb::Sign(targets) => sign::sign(&targets, session),
         Verb::Verify(targets) => verify::verify(&targets, session),
         Verb::Lock(LockVerb::Create(tools)) => lock::create(&tools.tools, session).await,

@@ -7,23 +7,25 @@
 //!
 //! **Order.** A directory has a file pool of its own until its project is known; runs use the pool of their project.
 //! **Failure.** A path that does not exist or is not a directory is an error that names it. So is a directory that
-//! replaced the original one: each visit for a run compares them.
+//! replaced the original one: each visit for a run compares them. So is one that others can change
+//! ([`directories`]).
 
 #[cfg(test)]
 pub(crate) mod hang_simulator;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use nix::unistd::geteuid;
 use rye_core::clock::Clock;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::model::{DirectoryIdentity, Failure, Spec};
 use rye_core::policy::Policy;
 use rye_core::seal::sha256_hex;
 use rye_item::spaces::find_project;
-use rye_item::{Library, Snapshot, Spaces, TrustStore, system};
+use rye_item::{Library, Snapshot, Spaces, TrustStore, directories, system};
 use serde_json::Value;
 
 use crate::async_log::LogPool;
@@ -60,6 +62,9 @@ pub enum Error {
          it, which continues in what is there now"
     )]
     Replaced { path: PathBuf, problem: String },
+    /// Others can change the directory.
+    #[error(transparent)]
+    Directory(#[from] directories::Error),
     #[error("the configuration of runs is invalid: {problem}")]
     Policy {
         /// The problem, its position, and the fix.
@@ -68,12 +73,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// True if the directory is missing, which may be temporary.
+    /// True if the directory is missing, or is not the user's alone, which may be temporary.
     pub fn is_gone(&self) -> bool {
         let gone = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
         match self {
             Self::Unusable { source, .. } => gone.contains(&source.kind()),
-            Self::Replaced { .. } => true,
+            Self::Replaced { .. } | Self::Directory(_) => true,
             Self::Relative { .. } | Self::Policy { .. } => false,
         }
     }
@@ -94,6 +99,7 @@ impl Kinded for Error {
                 ErrorKind::Denied
             }
             Self::Replaced { .. } => ErrorKind::Precondition,
+            Self::Directory(error) => error.kind(),
             Self::Relative { .. } | Self::Unusable { .. } | Self::Policy { .. } => {
                 ErrorKind::Invalid
             }
@@ -109,6 +115,8 @@ pub struct Project {
     /// The `.ai` that receives the files of runs; outside any project, a stand-in below the state directory.
     pub files: PathBuf,
     pub identity: DirectoryIdentity,
+    /// Warning about a group that can change the directory.
+    warning: Option<String>,
     items: Arc<Items>,
     file_pool: FilePool,
     log_pool: LogPool,
@@ -133,7 +141,7 @@ impl Project {
     }
 
     /// Fails if the directory was replaced or removed.
-    fn look_again(&self) -> Result<(), Error> {
+    pub fn look_again(&self) -> Result<(), Error> {
         let path = &self.directory;
         let found = std::fs::symlink_metadata(path);
         let found = found.map_err(|source| Error::Unusable {
@@ -271,6 +279,8 @@ pub struct Projects {
     libraries: Mutex<HashMap<PathBuf, Opened>>,
     pools: Mutex<HashMap<PathBuf, Pools>>,
     policies: Arc<Cache<String, Policy>>,
+    /// Directories that a warning was about.
+    warned: Mutex<HashSet<PathBuf>>,
     #[cfg(test)]
     pub(crate) hang_simulator: Arc<hang_simulator::HangSimulator>,
 }
@@ -283,6 +293,7 @@ impl Projects {
             libraries: Mutex::default(),
             pools: Mutex::default(),
             policies: Arc::new(cache::of_count(MOST_POLICIES)),
+            warned: Mutex::default(),
             #[cfg(test)]
             hang_simulator: Arc::default(),
         }
@@ -301,7 +312,8 @@ impl Projects {
         self.visit(site, "open a project", work).await
     }
 
-    /// Runs `work` for the designated project in its file pool.
+    /// Runs `work` for the designated project in its file pool. If `work` fails and the directory is gone meanwhile, this
+    /// is the error.
     pub async fn visit<T, E>(
         self: &Arc<Self>,
         site: impl Into<ProjectRef>,
@@ -317,11 +329,15 @@ impl Projects {
         let work = move || {
             let project = Arc::new(this.find(site.directory())?);
             site.check(&project)?;
-            work(&ProjectView {
+            let done = work(&ProjectView {
                 project: &project,
                 library: project.library(),
                 search: &project.items.search,
-            })
+            });
+            if done.is_err() {
+                project.look_again()?;
+            }
+            done
         };
         gate.run(name, work).await
     }
@@ -369,8 +385,9 @@ impl Projects {
             Some(root) => root.join(".ai"),
             None => self.substitute_files(&real)?,
         };
+        let directory = root.clone().unwrap_or(real);
+        let warning = directories::check(&directory, &self.config.user_space, geteuid())?;
         let items = self.items(root.as_deref());
-        let directory = root.unwrap_or(real);
         let found = std::fs::symlink_metadata(&directory).map_err(unusable)?;
         let pools = self.pools_of(&directory);
         Ok(Project {
@@ -379,10 +396,18 @@ impl Projects {
             identity: safe_path::identity(&found),
             directory,
             files,
+            warning,
             items,
             #[cfg(test)]
             hang_simulator: Arc::clone(&self.hang_simulator),
         })
+    }
+
+    /// Returns the warning about the directory of `project`, once in a life of the daemon.
+    pub fn first_warning(&self, project: &Project) -> Option<String> {
+        let warning = project.warning.clone()?;
+        let is_first = lock(&self.warned).insert(project.directory.clone());
+        is_first.then_some(warning)
     }
 
     /// Parses the policy `text` of a run. An empty text, as in records of old releases, is the shipped policy. Blocks.
@@ -498,6 +523,29 @@ mod tests {
         let kept = projects.pools.lock().unwrap().len();
         assert!(kept <= MOST_IDLE, "{kept}");
         assert!(Arc::ptr_eq(&in_use.items, &open(0).await.items));
+    }
+
+    #[tokio::test]
+    async fn failed_visit_of_vanished_project_reports_that_it_is_gone() {
+        fn unreadable() -> Error {
+            let problem = "no such file".to_owned();
+            Error::Policy { problem }
+        }
+        let projects = projects();
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("project");
+        std::fs::create_dir_all(directory.join(".ai")).unwrap();
+        let there = |_: &ProjectView<'_>| Err::<(), _>(unreadable());
+        let error = projects.visit(&directory, "look", there).await.unwrap_err();
+        assert!(!error.is_gone(), "{error}");
+        let away = root.path().join("away");
+        let from = directory.clone();
+        let moved = move |_: &ProjectView<'_>| {
+            std::fs::rename(from, away).unwrap();
+            Err::<(), _>(unreadable())
+        };
+        let error = projects.visit(&directory, "look", moved).await.unwrap_err();
+        assert!(error.is_gone(), "{error}");
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! `ryectl test`: each case runs in a project of its own and leaves nothing.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
@@ -261,6 +262,51 @@ fn interrupted_test_verb_ends_runs_and_removes_directories() {
 }
 
 #[test]
+fn items_of_a_case_count_in_its_directory_alone_and_a_killed_test_leaves_nothing() {
+    let world = World::new();
+    let _daemon = world.start("");
+    world.python("t/inner", "return {'from': 'the project'}");
+    let fake = "    # A fake.\n    version: \"1.0.0\"\n    tool_type: bash\n    executor_id: rye/core/runtimes/bash\n    \
+                category: t\n    name: fake\n    description: \"Faked.\"\n    config: {script: \"echo 1\"}\n";
+    let case = "cases:\n- name: one\n  expect: {}\n";
+    let test =
+        |tool: &str| format!("tool: {tool}\nfiles:\n  .ai/tools/t/fake.yaml: |\n{fake}{case}");
+    world.write(".ai/tools/t/fake.test.yaml", test("t/fake"));
+    let trusted = world.home().join(".ai/config/keys/trusted");
+    let entries = || fs::read_dir(&trusted).unwrap().count();
+    let before = entries();
+    let kept = ryectl_test(&world, "--keep --json t/fake").ok().json();
+    let directory = kept["cases"][0]["directory"].as_str().unwrap();
+    let root = Path::new(directory).parent().unwrap();
+    let mode = fs::metadata(root).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o700);
+    let item = ".ai/tools/t/fake.yaml";
+    let verdict = |world_directory: &Path| {
+        let verify = world.ryectl("verify tool:t/fake --json");
+        verify.within(world_directory).run().json()[0]["verdict"].clone()
+    };
+    assert_eq!(verdict(Path::new(directory)), "full");
+    fs::copy(Path::new(directory).join(item), world.project().join(item)).unwrap();
+    assert_eq!(verdict(&world.project()), "untrusted");
+    assert_eq!(entries(), before + 1);
+
+    // A test that is killed leaves its directory and its key to the next one, which removes both.
+    fs::remove_dir_all(root).unwrap();
+    let begun = world.root().join("begun");
+    let begin = format!("import time\nopen({begun:?}, 'w').close()\ntime.sleep(600)");
+    world.python("t/slow", &begin);
+    world.write(".ai/tools/t/slow.test.yaml", test("t/slow"));
+    let child = ryectl_test(&world, "t/slow").spawn();
+    until("the tool to run", || begun.exists().then_some(()));
+    processes::send(i32::try_from(child.id()).unwrap(), Signal::SIGKILL);
+    let _killed = Outcome::of(child);
+    assert!(fs::read_dir(temporary(&world)).unwrap().count() > 0);
+    let _next = ryectl_test(&world, "t/fake").ok();
+    assert_eq!(fs::read_dir(temporary(&world)).unwrap().count(), 0);
+    assert_eq!(entries(), before);
+}
+
+#[test]
 fn invalid_test_file_runs_nothing_and_names_line_field_and_fix() {
     let world = world();
     let _daemon = world.start("");
@@ -343,18 +389,6 @@ fn untestable_targets_are_reported() {
     );
     let out = ryectl_test(&world, "t/none").run().code(1);
     let _told = out.prints(&["`files`: `.ai/tools/t/x.yaml` cannot be signed"]);
-    fs::rename(
-        world.home().join(".ai/config/keys"),
-        world.root().join("keys"),
-    )
-    .unwrap();
-    let out = ryectl_test(&world, "t/none").run().code(1);
-    let _told = out.prints(&["no key of yours", "ryectl key generate"]);
-    fs::rename(
-        world.root().join("keys"),
-        world.home().join(".ai/config/keys"),
-    )
-    .unwrap();
     let large = world.write(".ai/tools/t/data.bin", "");
     let large = fs::File::options().write(true).open(large).unwrap();
     large.set_len(65 << 20).unwrap();

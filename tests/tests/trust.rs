@@ -1,6 +1,7 @@
 //! Items that are unsigned, not trusted or in the wrong place do not run.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 
 use rye_tests::{World, skipped};
 use serde_json::Value;
@@ -495,4 +496,34 @@ fn planted_project_files_affect_no_tool_or_daemon() {
         let rehearsed = world.ryectl("execute tool").arg(tool).arg("--dry-run");
         let _planned = rehearsed.ok();
     }
+}
+
+#[test]
+fn a_project_that_everybody_may_write_is_refused_until_its_directory_is_trusted() {
+    let world = World::new();
+    world.python("t/value", VALUE);
+    let _daemon = world.start("");
+    let set_mode = |mode| fs::set_permissions(world.project(), Permissions::from_mode(mode));
+    set_mode(0o777).unwrap();
+    let project = world.project().display().to_string();
+    for call in [
+        "run t/value",
+        "execute tool t/value",
+        "test",
+        "graph validate t/value",
+    ] {
+        let refused = world.ryectl(call).run().code(4);
+        let _told = refused.stderr_contains(&[&project, "ryectl trust"]);
+    }
+    let trusted = world.ryectl("trust . --json").ok().json();
+    assert_eq!(trusted["directory"], project.as_str());
+    assert!(fs::exists(trusted["path"].as_str().unwrap()).unwrap());
+    let _runs = world.ryectl("execute tool t/value").ok();
+    let _trusted = world.ryectl("untrust").arg(&project).ok();
+    let _refused = world.ryectl("execute tool t/value").run().code(4);
+    let unknown = world.ryectl("untrust").arg(&project).run().code(3);
+    let _told = unknown.stderr_contains(&["no trusted directory"]);
+    let _missing = world.ryectl("trust no/such").run().code(2);
+    set_mode(0o755).unwrap();
+    let _runs = world.ryectl("execute tool t/value").ok();
 }

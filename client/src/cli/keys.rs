@@ -1,4 +1,4 @@
-//! The arguments of `key`, `sign` and `verify`.
+//! The arguments of `key`, `trust`, `untrust`, `sign` and `verify`.
 
 use std::path::PathBuf;
 
@@ -36,6 +36,14 @@ pub(crate) enum KeyVerb {
         /// Fingerprint of the key.
         fingerprint: String,
     },
+}
+
+/// A directory to trust, or to trust no longer.
+#[derive(Debug, Args)]
+pub(crate) struct Directory {
+    /// The project, or a directory in it.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
 }
 
 /// Items to sign or verify.

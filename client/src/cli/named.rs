@@ -103,6 +103,8 @@ impl Verb {
             | Self::Cache(_)
             | Self::Objects(_)
             | Self::Man(_)
+            | Self::Trust(_)
+            | Self::Untrust(_)
             | Self::Daemon(_) => (Vec::new(), Vec::new()),
         }
     }

@@ -11,7 +11,7 @@ use super::events::Events;
 use super::global::Global;
 use super::graph::{GraphVerb, Run, Watch};
 use super::items::{Completions, Execute, Fetch, Ls, Man, ShowItem};
-use super::keys::{KeyVerb, Targets};
+use super::keys::{Directory, KeyVerb, Targets};
 use super::lock::LockVerb;
 use super::logs::Logs;
 use super::mcp::McpVerb;
@@ -50,6 +50,15 @@ pub(crate) enum Verb {
     /// Make, show and trust signing keys
     #[command(subcommand, after_help = "Example:\n  ryectl key trust colleague.pem")]
     Key(KeyVerb),
+    /// Trust a project whose directory others can change
+    ///
+    /// A project that belongs to another user, or that everybody may write to, is refused: its `.env`, `.venv` and `node_modules` take
+    /// effect without a signature. Trust it if you trust those who can change it.
+    #[command(after_help = "Example:\n  ryectl trust /srv/team/app")]
+    Trust(Directory),
+    /// Take a directory out of those that `trust` trusts
+    #[command(after_help = "Example:\n  ryectl untrust /srv/team/app")]
+    Untrust(Directory),
     /// Sign items with your key
     ///
     /// A target is an item (`a/b`, `tool:a/b`), a pattern of items (`tool:a/*`), or a file.

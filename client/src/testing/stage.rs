@@ -1,29 +1,37 @@
 //! Directory in which a case runs: a copy of the project's items, and over it the variables and files of the test file.
 //!
-//! **Owns** the temporary directories. They are removed when dropped, unless they are kept.
+//! **Owns** the temporary directories, which only the user can enter. They are removed when dropped, unless they are
+//! kept. A lock on a file in it shows that one is in use; those of a `ryectl` that was killed are removed by the next.
+//! Unsigned items of a case are signed by a key that is made for the case and counts in its directory alone.
 //! **Never** writes to the project. Folders of installed packages are linked instead of copied, and no file is written
 //! through a link.
 //! **Order.** First the copy, then `.env`, then the files, each of which replaces the copy in its place.
 //! **Bounds.** At most 64 MiB and 20,000 entries are copied. More is an error that names the largest file.
 
-use std::fs;
+use std::cell::OnceCell;
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::geteuid;
 use rye_client::exit::Exit;
 use rye_core::clock::Timestamp;
 use rye_core::error::with_sources;
 use rye_core::id::ItemKind;
-use rye_core::seal;
-use rye_item::keys::KeyDir;
+use rye_core::seal::{self, SecretKey};
 use rye_item::spaces::{FOLDER, ItemLocation, SKIPPED, Space, is_test};
-use rye_item::{Spaces, lock, sign};
+use rye_item::{Spaces, keys, lock, sign, trust};
 use tempfile::TempDir;
 
 use super::file::TestFile;
 use crate::local_error::LocalError;
 
+/// Start of the names of temporary directories.
+const PREFIX: &str = "rye-test-";
+/// File that is locked while its directory is in use.
+const LOCK: &str = "lock";
 /// Folders of `.ai` that are copied.
 const COPIED: [&str; 5] = ["tools", "directives", "knowledge", "config", "lockfiles"];
 /// Folders of `.ai` that hold pages of runs and are not copied.
@@ -136,14 +144,13 @@ fn too_much(project: &Path, largest: &Path) -> LocalError {
     ))
 }
 
-/// User and system space, and the key that signs unsigned items of tests.
+/// User and system space, and the time of signatures.
 #[derive(Debug)]
 pub(crate) struct Signer {
     /// Directory whose `.ai` is the user space.
     pub(crate) user: PathBuf,
     /// Root of the system space.
     pub(crate) system: PathBuf,
-    pub(crate) keys: KeyDir,
     pub(crate) now: Timestamp,
 }
 
@@ -153,21 +160,31 @@ pub(crate) struct Stage {
     items: Items,
     signer: Signer,
     root: TempDir,
+    /// Shows other processes that the directory is in use.
+    lock: Flock<File>,
 }
 
 impl Stage {
     /// Lists the items of `project` and makes the temporary directory.
     pub(crate) fn new(project: &Path, signer: Signer) -> Result<Self, LocalError> {
         let items = Items::of(project)?;
-        let root = tempfile::Builder::new().prefix("rye-test-").tempdir();
-        let root = root.map_err(|error| {
+        let made = make_root().and_then(|root| {
+            let lock = hold(root.path())?;
+            Ok((root, lock))
+        });
+        let (root, lock) = made.map_err(|error| {
             let message = "no temporary directory can be made; `TMPDIR` names where";
             LocalError::because(Exit::Precondition, message, error)
         })?;
+        if let Some(above) = root.path().parent() {
+            remove_abandoned(above);
+        }
+        trust::remove_stale(&signer.user);
         Ok(Self {
             items,
             signer,
             root,
+            lock,
         })
     }
 
@@ -178,6 +195,7 @@ impl Stage {
         let root = root.map_err(|error| format!("its directory is gone: {error}"))?;
         let directory = Directory {
             root: root.join(number.to_string()),
+            entry: OnceCell::new(),
         };
         let copied = self.items.copy(&directory.root);
         copied.map_err(|error| format!("the items of the project cannot be copied: {error}"))?;
@@ -188,7 +206,48 @@ impl Stage {
 
     /// Keeps the directories that were not removed. Returns their parent.
     pub(crate) fn keep(self) -> PathBuf {
-        self.root.keep()
+        let kept = self.root.keep();
+        // Without the file the directory is not taken for an abandoned one.
+        drop(fs::remove_file(kept.join(LOCK)));
+        drop(self.lock);
+        kept
+    }
+}
+
+fn make_root() -> io::Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix(PREFIX)
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir()
+}
+
+/// Creates the file in `root` that is locked as long as this process lives. It has its name only once it is locked.
+fn hold(root: &Path) -> io::Result<Flock<File>> {
+    let path = root.join("lock.new");
+    let file = File::create(&path)?;
+    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+    let lock = lock.map_err(|(_file, errno)| io::Error::from(errno))?;
+    fs::rename(path, root.join(LOCK))?;
+    Ok(lock)
+}
+
+/// Removes the directories in `above` whose process was killed. Best effort.
+fn remove_abandoned(above: &Path) {
+    for entry in fs::read_dir(above).into_iter().flatten().flatten() {
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        let root = entry.path();
+        let is_own = entry
+            .metadata()
+            .is_ok_and(|found| found.is_dir() && found.uid() == geteuid().as_raw());
+        let file = is_own.then(|| File::open(root.join(LOCK)));
+        let Some(Ok(file)) = file else {
+            continue;
+        };
+        if Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok() {
+            drop(fs::remove_dir_all(&root));
+        }
     }
 }
 
@@ -196,6 +255,8 @@ impl Stage {
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) root: PathBuf,
+    /// Trusted-key file of the case, once it signed something.
+    entry: OnceCell<PathBuf>,
 }
 
 impl Directory {
@@ -204,6 +265,9 @@ impl Directory {
         // A tool may have left files that this user cannot remove; cleaning the temporary directory is up to the
         // system.
         drop(fs::remove_dir_all(&self.root));
+        if let Some(entry) = self.entry.get() {
+            drop(fs::remove_file(entry));
+        }
     }
 
     /// Replaces paths in the directory by paths in the project.
@@ -238,14 +302,33 @@ impl Directory {
             written.map_err(|error| of(format!("cannot be written: {error}")))?;
         }
         // All files exist before one is signed, because a schema among them may apply to another.
-        for (name, text) in &file.files {
-            let Ok(place) = spaces.locate(&self.root.join(name)) else {
-                continue;
-            };
-            let result = sign_unsigned(&spaces, &place, text, signer);
-            result.map_err(|problem| format!("`files`: `{}` {problem}", name.display()))?;
+        let places = file.files.iter().filter_map(|(name, text)| {
+            let place = spaces.locate(&self.root.join(name)).ok()?;
+            is_to_sign(&place, text).then_some((name, place))
+        });
+        let places: Vec<_> = places.collect();
+        if places.is_empty() {
+            return Ok(());
+        }
+        let key = self.make_key(signer)?;
+        for (name, place) in places {
+            sign::sign(&spaces, &place, &key, signer.now).map_err(|error| {
+                let problem = with_sources(&error);
+                format!("`files`: `{}` cannot be signed: {problem}", name.display())
+            })?;
         }
         Ok(())
+    }
+
+    /// Makes the key of the case, which counts in its directory alone.
+    fn make_key(&self, signer: &Signer) -> Result<SecretKey, String> {
+        let key = keys::random().map_err(|error| with_sources(&error))?;
+        let owner = "a case of `ryectl test`";
+        let entry = trust::enter_for(&signer.user, &key, owner, &self.root, signer.now);
+        let entry = entry
+            .map_err(|error| format!("its key cannot be trusted: {}", with_sources(&error)))?;
+        let _first = self.entry.set(entry);
+        Ok(key)
     }
 
     /// Returns the path for the file `name`. Makes its folder, removes an existing file, and refuses a path through a
@@ -293,28 +376,11 @@ fn replace(spaces: &Spaces, place: &ItemLocation) {
     }
 }
 
-/// Signs the item at `place` with the user's key if it is unsigned. Key files stay unsigned.
-fn sign_unsigned(
-    spaces: &Spaces,
-    place: &ItemLocation,
-    text: &str,
-    signer: &Signer,
-) -> Result<(), String> {
+/// True if the item at `place` is unsigned. Key files stay unsigned.
+fn is_to_sign(place: &ItemLocation, text: &str) -> bool {
     let is_key = place.item.kind == ItemKind::Config && place.item.id.as_str().starts_with("keys/");
     let seal = seal::inspect(place.item.kind, place.extension, text);
-    if is_key || !matches!(seal, Err(seal::Error::Unsigned)) {
-        return Ok(());
-    }
-    let key = signer.keys.load().map_err(|error| {
-        format!(
-            "is not signed, and there is no key of yours to sign it with: {}",
-            with_sources(&error)
-        )
-    })?;
-    match sign::sign(spaces, place, &key, signer.now) {
-        Ok(_signed) => Ok(()),
-        Err(error) => Err(format!("cannot be signed: {}", with_sources(&error))),
-    }
+    !is_key && matches!(seal, Err(seal::Error::Unsigned))
 }
 
 #[cfg(test)]
@@ -382,7 +448,7 @@ mod tests {
         write(&root.join(".ai/tools/a/small"), "x");
         let large = root.join(".ai/tools/a/large");
         write(&large, "");
-        let file = fs::File::options().write(true).open(&large).unwrap();
+        let file = File::options().write(true).open(&large).unwrap();
         file.set_len(MOST_BYTES).unwrap();
         let error = Items::of(root).unwrap_err().to_string();
         assert!(
@@ -394,11 +460,28 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_is_removed_only_when_its_process_is_gone() {
+        let above = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let root = above.path().join(format!("{PREFIX}{name}"));
+            fs::create_dir(&root).unwrap();
+            root
+        };
+        let (used, abandoned, kept) = (make("used"), make("abandoned"), make("kept"));
+        let _held = hold(&used).unwrap();
+        drop(hold(&abandoned).unwrap());
+        remove_abandoned(above.path());
+        assert!(used.exists() && kept.exists());
+        assert!(!abandoned.exists());
+    }
+
+    #[test]
     fn a_file_is_not_written_through_a_link() {
         let to = tempfile::tempdir().unwrap();
         let elsewhere = tempfile::tempdir().unwrap();
         let directory = Directory {
             root: to.path().to_owned(),
+            entry: OnceCell::new(),
         };
         write(&elsewhere.path().join("mine"), "mine");
         symlink(elsewhere.path(), to.path().join("folder")).unwrap();

@@ -142,7 +142,6 @@ impl From<Local> for Signer {
         Self {
             system: system.to_owned(),
             user: local.user,
-            keys: local.keys,
             now: local.now,
         }
     }

@@ -3,12 +3,15 @@
 //! **Order.** Cases run concurrently and are reported in the order of their files. **Failure.** If the daemon cannot be
 //! reached, the verb ends. A signal ends the runs of the active cases; a second signal leaves them to the daemon.
 
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
+use nix::unistd::geteuid;
 use rye_client::exit::Exit;
+use rye_item::directories;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -31,10 +34,15 @@ pub(super) async fn test(asked: cli::Test, session: &mut Session) -> Result<Exit
             "there is no project here: no `.ai` in this directory or above; `ryectl init` makes one, `--project` names one",
         )
     })?;
+    let local = Local::of(session)?;
+    let real = fs::canonicalize(&project).unwrap_or_else(|_| project.clone());
+    if let Some(warning) = directories::check(&real, &local.user, geteuid())? {
+        session.output.warning(&warning);
+    }
     let here = session.environment.here()?;
     let sources = Sources::find(asked.path.as_deref(), &project, here)?;
     let cases = sources.select(asked.filter.as_deref())?;
-    let stage = Stage::new(&project, Local::of(session)?.into())?;
+    let stage = Stage::new(&project, local.into())?;
     let client = session.client().await?;
     let started = Instant::now();
     let rig = Rig {
@@ -116,7 +124,7 @@ async fn run_all(
 
 fn write_junit(path: &Path, reports: &[Report], elapsed: Duration) -> Result<(), LocalError> {
     let xml = testing::junit(reports, elapsed).map_err(io::Error::other);
-    let written = xml.and_then(|xml| std::fs::write(path, xml));
+    let written = xml.and_then(|xml| fs::write(path, xml));
     written.map_err(|error| {
         let message = format!("cannot write `{}`", path.display());
         LocalError::because(Exit::Precondition, message, error)

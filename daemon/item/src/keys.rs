@@ -150,10 +150,7 @@ impl KeyDir {
 
     /// Creates a new key pair. Fails if there is one.
     pub fn create(&self) -> Result<SecretKey, Error> {
-        let mut seed = [0_u8; 32];
-        getrandom::fill(&mut seed).map_err(|source| Error::Random { source })?;
-        let key = SecretKey::from_seed(&seed);
-        seed.zeroize();
+        let key = random()?;
         self.store(&key)?;
         Ok(key)
     }
@@ -248,6 +245,15 @@ pub fn public_of_node(state: &Path) -> Result<Vec<PublicKey>, Error> {
             read => Some(read),
         })
         .collect()
+}
+
+/// Makes a new key, which is stored nowhere.
+pub fn random() -> Result<SecretKey, Error> {
+    let mut seed = [0_u8; 32];
+    getrandom::fill(&mut seed).map_err(|source| Error::Random { source })?;
+    let key = SecretKey::from_seed(&seed);
+    seed.zeroize();
+    Ok(key)
 }
 
 /// Rejects a path of another owner, who could read or replace a key in it.

@@ -12,6 +12,7 @@ mod file;
 pub mod spaces;
 
 pub mod cascade;
+pub mod directories;
 pub mod draft;
 pub mod keys;
 pub mod trust;

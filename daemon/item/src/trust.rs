@@ -255,6 +255,33 @@ pub fn untrust(spaces: &Spaces, fingerprint: &Fingerprint) -> Result<PathBuf, Er
     }
 }
 
+/// Enters `key` below `root` for the project `directory` alone, and returns the path of the entry.
+pub fn enter_for(
+    root: &Path,
+    key: &SecretKey,
+    owner: &str,
+    directory: &Path,
+    at: Timestamp,
+) -> Result<PathBuf, Error> {
+    let entry = KeyFile {
+        directory: Some(directory.to_owned()),
+        ..KeyFile::new(key.public().clone(), Some(owner.to_owned()))
+    };
+    enter(root, &entry, key, at)
+}
+
+/// Removes the entries below `root` that count only in projects which are gone. Best effort: they have no effect.
+pub fn remove_stale(root: &Path) {
+    for path in with_extension(&folder(root), "toml") {
+        let read = fs::read_to_string(&path).map_err(|error| error.to_string());
+        let read = read.and_then(|text| check_entry(&path, &seal::normalise(&text)));
+        let directory = read.ok().and_then(|entry| entry.directory);
+        if directory.is_some_and(|directory| fs::exists(directory).is_ok_and(|exists| !exists)) {
+            drop(fs::remove_file(&path));
+        }
+    }
+}
+
 /// Folders of trusted keys, the user's first.
 fn folders(spaces: &Spaces) -> [(Space, PathBuf); 2] {
     [Space::User, Space::System].map(|space| {
@@ -269,6 +296,7 @@ fn folders(spaces: &Spaces) -> [(Space, PathBuf); 2] {
 #[derive(Debug)]
 pub struct TrustStore {
     folders: [(Space, PathBuf); 2],
+    project: Option<PathBuf>,
     loaded: RwLock<Arc<Loaded>>,
 }
 
@@ -300,11 +328,16 @@ impl Stamp {
 }
 
 impl TrustStore {
-    /// Loads the trusted keys of the user and the system space.
+    /// Loads the trusted keys of the user and the system space that count in the project of `spaces`.
     pub fn open(spaces: &Spaces) -> Self {
         let folders = folders(spaces);
-        let loaded = RwLock::new(Arc::new(load(&folders, 1)));
-        Self { folders, loaded }
+        let project = spaces.root(Space::Project).map(Path::to_owned);
+        let loaded = RwLock::new(Arc::new(load(&folders, project.as_deref(), 1)));
+        Self {
+            folders,
+            project,
+            loaded,
+        }
     }
 
     /// Reads the files again if any changed. Returns a number that grows with each change.
@@ -354,7 +387,7 @@ impl TrustStore {
 
     fn reload(&self) -> Arc<Loaded> {
         let mut slot = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
-        let mut next = load(&self.folders, slot.generation);
+        let mut next = load(&self.folders, self.project.as_deref(), slot.generation);
         if next.stamps != slot.stamps {
             next.generation += 1;
         }
@@ -366,10 +399,12 @@ impl TrustStore {
 /// An entry that was read but whose signature is not verified yet.
 struct Candidate {
     entry: TrustedKey,
+    /// The only project in which it counts.
+    directory: Option<PathBuf>,
     token: Option<seal::Token>,
 }
 
-fn load(folders: &[(Space, PathBuf)], generation: u64) -> Loaded {
+fn load(folders: &[(Space, PathBuf)], project: Option<&Path>, generation: u64) -> Loaded {
     let mut loaded = Loaded {
         generation,
         ..Loaded::default()
@@ -397,6 +432,11 @@ fn load(folders: &[(Space, PathBuf)], generation: u64) -> Loaded {
                 candidate(&path, *space)
             };
             match candidate {
+                Ok(candidate)
+                    if candidate
+                        .directory
+                        .as_deref()
+                        .is_some_and(|directory| project != Some(directory)) => {}
                 Ok(candidate) => candidates.push(candidate),
                 Err(reason) => loaded.refused.push(Refused { path, reason }),
             }
@@ -422,6 +462,7 @@ fn candidate(path: &Path, space: Space) -> Result<Candidate, String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     let text = seal::normalise(&text);
     let read = check_entry(path, &text)?;
+    let directory = read.directory;
     let entry = TrustedKey {
         key: read.key,
         owner: read.owner.unwrap_or_else(|| "unknown".to_owned()),
@@ -436,7 +477,11 @@ fn candidate(path: &Path, space: Space) -> Result<Candidate, String> {
         Err(seal::Error::Unsigned) => None,
         Err(error) => return Err(with_way_out(&error, path)),
     };
-    Ok(Candidate { entry, token })
+    Ok(Candidate {
+        entry,
+        directory,
+        token,
+    })
 }
 
 /// Appends to `reason` the command that accepts the entry anyway.

@@ -62,11 +62,17 @@ impl Supervisor {
             Some(lineage) => ProjectRef::from(&*lineage.spec),
             None => ProjectRef::from(&request.directory),
         };
-        let work = move |inside: &ProjectView<'_>| match item.kind {
-            ItemKind::Directive => admission.admit_thread(inside, budget, &item, &request),
-            ItemKind::Tool | ItemKind::Knowledge | ItemKind::Config => {
-                admission.admit(inside, budget, &item, request)
-            }
+        let work = move |inside: &ProjectView<'_>| {
+            let admitted = match item.kind {
+                ItemKind::Directive => admission.admit_thread(inside, budget, &item, &request),
+                ItemKind::Tool | ItemKind::Knowledge | ItemKind::Config => {
+                    admission.admit(inside, budget, &item, request)
+                }
+            };
+            let mut admitted = admitted?;
+            let warning = admission.services.projects.first_warning(inside.project);
+            admitted.warnings.extend(warning);
+            Ok(admitted)
         };
         self.projects().visit(site, "admit a run", work).await
     }

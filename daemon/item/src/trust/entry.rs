@@ -1,6 +1,6 @@
 //! Text of a trusted-key file: reading, checking and writing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rye_core::clock::Timestamp;
 use rye_core::seal::{self, Fingerprint, PublicKey};
@@ -19,6 +19,8 @@ pub struct KeyFile {
     pub revoked_at: Option<Timestamp>,
     /// Acceptance of its signatures that do not cover the whole file.
     pub partial: PartialCoverage,
+    /// The only project in which it counts, by its real path; `None` for all.
+    pub directory: Option<PathBuf>,
 }
 
 impl KeyFile {
@@ -30,6 +32,7 @@ impl KeyFile {
             not_after: None,
             revoked_at: None,
             partial: PartialCoverage::Refused,
+            directory: None,
         }
     }
 }
@@ -55,6 +58,8 @@ struct Form {
     revoked_at: Option<toml::Value>,
     #[serde(default)]
     accept_partial: bool,
+    #[serde(default)]
+    directory: Option<PathBuf>,
     public_key: FormKey,
 }
 
@@ -97,6 +102,7 @@ pub(super) fn read_form(text: &str) -> Result<KeyFile, String> {
         } else {
             PartialCoverage::Refused
         },
+        directory: form.directory,
     })
 }
 
@@ -137,14 +143,16 @@ pub(super) fn form_of(entry: &KeyFile) -> String {
         format!("fingerprint = \"{}\"", entry.key.fingerprint()),
     ];
     // A JSON string without control characters is a TOML string.
-    let owner = entry.owner.as_deref().map(serde_json::Value::from);
-    lines.extend(owner.map(|owner| format!("owner = {owner}")));
+    let text = |name: &str, text: &str| format!("{name} = {}", serde_json::Value::from(text));
+    lines.extend(entry.owner.as_deref().map(|owner| text("owner", owner)));
     lines.push("attestation = \"\"".to_owned());
     lines.extend(time("not_after", entry.not_after));
     lines.extend(time("revoked_at", entry.revoked_at));
     if entry.partial == PartialCoverage::Accepted {
         lines.push("accept_partial = true".to_owned());
     }
+    let directory = entry.directory.as_ref().map(|path| path.to_string_lossy());
+    lines.extend(directory.map(|path| text("directory", &path)));
     let key = entry.key.to_pem();
     lines.push(format!("\n[public_key]\npem = \"\"\"\n{key}\"\"\"\n"));
     lines.join("\n")

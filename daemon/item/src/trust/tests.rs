@@ -229,6 +229,34 @@ fn entry_fields_round_trip() {
 }
 
 #[test]
+fn entry_of_one_project_counts_in_it_alone_and_goes_with_it() {
+    let root = tempfile::tempdir().unwrap();
+    let (home, project) = (root.path().join("home"), root.path().join("project"));
+    fs::create_dir(&project).unwrap();
+    let (own, case) = (key(1), key(2));
+    trust(&home, own.public(), "self", &own, at()).unwrap();
+    let path = enter_for(&home, &case, "a test", &project, at()).unwrap();
+    let counts = |spaces: &Spaces| {
+        let store = TrustStore::open(spaces);
+        assert_eq!(store.refused(), []);
+        store.key(case.public().fingerprint()).is_some()
+    };
+    let inside = spaces(root.path());
+    assert!(counts(&inside));
+    let other = root.path().join("project/inner");
+    for elsewhere in [Some(other), None] {
+        let spaces = Spaces::new(elsewhere, home.clone(), root.path().join("system"));
+        assert!(!counts(&spaces));
+    }
+    remove_stale(&home);
+    assert!(path.exists());
+    fs::remove_dir(&project).unwrap();
+    remove_stale(&home);
+    assert!(!path.exists());
+    assert_eq!(fingerprints(&TrustStore::open(&inside)).len(), 1);
+}
+
+#[test]
 fn edited_entry_is_refused_with_fix_command() {
     let root = tempfile::tempdir().unwrap();
     let home = root.path().join("home");
