@@ -203,7 +203,14 @@ impl Endpoint {
                 Ok(()) => return Ok(Stopped::OnRequest),
                 Err(error) => error,
             },
-            Ok(None) if self.holder() == Holder::None => return Ok(Stopped::NotRunning),
+            Ok(None) if self.holder() == Holder::None => {
+                let restarting = holder::restarting(&self.state_dir);
+                let Some(record) = restarting.filter(|_| !self.is_explicit) else {
+                    return Ok(Stopped::NotRunning);
+                };
+                force::end(&record, force::Patience::DEFAULT).await?;
+                return Ok(Stopped::OnRequest);
+            }
             Ok(None) => {
                 return Err(Error::Hidden {
                     state_dir: self.state_dir.clone(),

@@ -56,7 +56,7 @@ pub use self::draft::{Draft, LockState, draft};
 pub use self::environment::{InheritedVariables, dot_env};
 pub use self::error::Error;
 pub use self::origin::CallOrigin;
-pub use self::plan::{NativeCall, Plan, plan};
+pub use self::plan::{NativeCall, Plan, check_settings, plan};
 pub use self::process_plan::{OutputForm, ProcessPlan, tag};
 pub use self::request::{Backoff, RequestPlan};
 pub use self::terminal::{McpTransport, STATE_GRAPH, Terminal};

@@ -32,7 +32,9 @@ use rye_item::Library;
 use serde_json::{Value, json};
 use tracing::Instrument as _;
 
-use self::failures::{refused, unplanned, unstarted, without_project};
+use self::failures::{
+    is_project_gone, may_begin_again, refused, unplanned, unstarted, without_project,
+};
 use self::logged_output::LoggedOutput;
 use self::outcome::{declared_failure, is_text, judge, printed, reported_failure};
 use crate::chain::{
@@ -45,6 +47,7 @@ use crate::mcp::Sessions;
 use crate::models;
 use crate::native;
 use crate::process::{Exit, Spawner, StopReason, Stopper};
+use crate::projects;
 use crate::services::{
     AttemptCtx, Dispatch, Ended, Order, Prepared, TraceMode, memory_exceeded, timed_out,
 };
@@ -94,7 +97,8 @@ impl Dispatch for Dispatcher {
             };
             let (project, planner) = (Arc::clone(&first.project), Arc::clone(&self.planner));
             let lost: Vec<ItemRef> = orders.iter().map(|order| order.item.canonical()).collect();
-            let work = move |library: &Library| -> Vec<Prepared> {
+            let place = Arc::clone(&project);
+            let work = move |library: &Library| -> Result<Vec<Prepared>, projects::Error> {
                 let mut prepared: Vec<Prepared> = Vec::with_capacity(orders.len());
                 for order in orders {
                     let known = prepared.last().and_then(|last| last.chain.as_ref());
@@ -104,10 +108,14 @@ impl Dispatch for Dispatcher {
                 // A plan runs from copies of the files, and may run for hours.
                 let chains = prepared.iter_mut().flat_map(|next| &mut next.chain);
                 chains.for_each(Chain::drop_files);
-                prepared
+                if prepared.iter().any(|next| next.plan.is_err()) {
+                    // A file may be missing because the project is.
+                    place.look_again()?;
+                }
+                Ok(prepared)
             };
             let visit = project.visit("prepare calls", work).await;
-            visit.unwrap_or_else(|error| {
+            visit.flatten().unwrap_or_else(|error| {
                 let lost = lost.into_iter();
                 lost.map(|item| without_project(item, &error)).collect()
             })
@@ -309,6 +317,9 @@ impl Dispatcher {
         let lack = failure.as_ref().and_then(Exhausted::of_failure);
         if let Some(lack) = lack.filter(|_| not_begun) {
             return Ended::Exhausted(lack);
+        }
+        if failure.is_some() && may_begin_again(not_begun, cx) && is_project_gone(cx).await {
+            return Ended::Exhausted(Exhausted::Project);
         }
         let (data, failure) = work.bounded(data, failure);
         // Failures of native tools are fully described by their codes. Error patterns may classify the messages of

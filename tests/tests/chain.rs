@@ -753,3 +753,55 @@ fn a_command_has_the_time_that_its_caller_gives_it() {
         assert_eq!(out["data"]["timeout"], seconds);
     }
 }
+
+#[test]
+fn a_project_overrides_native_tools_by_edited_copies_and_by_tools_of_its_own() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let edit = |tool: &str, from: &str, to: &str| {
+        let fetched = world.ryectl("fetch --copy-to project").arg(tool);
+        let _copied = fetched.ok();
+        let file = format!("{tool}.yaml");
+        let text = world.read(&format!(".ai/tools/{file}"));
+        assert!(text.contains(from), "{text}");
+        world.tool(&file, &text.replace(from, to));
+    };
+    edit("rye/bash", "default: 120", "default: 7");
+    edit("rye/file-system/read", "Read", "Look at and read");
+    world.write("a.txt", "one\n");
+    let file = "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: echo hi}}, assign: {said: '${result.stdout}'}, next: b}\n  \
+                b: {action: {item_id: rye/file-system/read, params: {path: a.txt}}, assign: {lines: '${result.total_lines}'}, next: c}\n  \
+                c: {type: return, output: {said: '${state.said}', lines: '${state.lines}'}}";
+    world.graph("t/g", file);
+    let _valid = world.ryectl("graph validate t/g --strict").ok();
+    let out = world.ryectl("run t/g --quiet").ok().json();
+    assert_eq!(out, json!({"said": "hi\n", "lines": 1}));
+    let plan = world.ryectl("execute tool rye/bash --dry-run --json --params {\"command\":\"x\"}");
+    let plan = plan.ok().stdout();
+    assert!(
+        plan.contains("\"timeout\": 7.0") || plan.contains("\"timeout\":7.0"),
+        "{plan}"
+    );
+
+    // A tool of another kind with the same id is that tool.
+    let own = element(
+        "read",
+        BASH,
+        "config: {script: \"echo '{\\\"total_lines\\\": 99}'\"}\nconfig_schema: {type: object}",
+    );
+    let own = own.replace("category: t", "category: rye/file-system");
+    world.tool("rye/file-system/read.yaml", &own);
+    let out = world.ryectl("run t/g --quiet").ok().json();
+    assert_eq!(out["lines"], 99);
+
+    // One that cannot run is found by the validation, too.
+    let none = element("bash", EXECUTE, "config_schema: {type: object}");
+    world.tool(
+        "rye/bash.yaml",
+        &none.replace("category: t", "category: rye"),
+    );
+    let refused = world.ryectl("graph validate t/g").run().code(1);
+    let _told = refused.prints(&["bash.yaml", "`config.command`", "is missing"]);
+    let failed = world.ryectl("run t/g").run().code(1);
+    let _told = failed.stderr_contains(&["bash.yaml", "`config.command`", "is missing"]);
+}

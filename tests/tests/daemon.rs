@@ -552,3 +552,17 @@ fn a_run_that_was_asked_to_stop_before_a_crash_ends_and_is_not_suspended() {
         (world.record(&run)["status"] == "cancelled").then_some(())
     });
 }
+
+#[test]
+fn stop_right_after_the_death_of_a_daemon_ends_its_parent() {
+    let world = World::new();
+    let daemon = world.start("");
+    daemon.kill();
+    // Its parent starts the next one about now.
+    let _stopped = world.ryectl("daemon stop --no-autostart").ok();
+    let left: Vec<_> = world.processes();
+    assert!(
+        !left.iter().any(|process| process.name == "ryed"),
+        "{left:?}"
+    );
+}

@@ -47,6 +47,11 @@ fn a_variable_that_is_not_set_makes_no_run_and_the_refusal_names_the_fix() {
         assert!(told.contains(part), "{told}");
     }
     assert_eq!(told.matches("'SECOND'").count(), 1, "each once: {told}");
+    // So does a node without an action.
+    let gate = "type: gate\n    env_requires: [FOURTH]\n    assign: {seen: 1}\n    next: done";
+    graph(&world, "env/gate", "", gate);
+    let told = missing(&world, "env/gate");
+    assert!(told.contains("node 'a' requires 'FOURTH'"), "{told}");
     // Variables of the caller's environment reach no tool.
     let out = world
         .ryectl("run env/both --json")

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use rye_tests::World;
+use rye_tests::{World, until};
 use serde_json::{Value, json};
 
 fn initialised() -> World {
@@ -216,4 +216,47 @@ fn local_verbs_start_no_daemon() {
         .ok();
     assert!(!world.socket().exists());
     assert_eq!(world.processes(), []);
+}
+
+#[test]
+fn step_that_fails_because_its_project_moved_is_repeated_when_the_project_is_back() {
+    let world = World::new();
+    let away = world.root().join("away");
+    let command = format!(
+        "if test -e moved; then echo back; else touch moved; mv \\\"$PWD\\\" {}; exit 3; fi",
+        away.display()
+    );
+    let once = |effect: &str| {
+        format!(
+            "start: a\nnodes:\n  a: {{{effect}action: {{item_id: rye/bash, params: {{command: \"{command}\"}}}}, \
+             assign: {{said: \"${{result.stdout}}\"}}, next: b}}\n  b: {{type: return, output: {{said: \"${{state.said}}\"}}}}"
+        )
+    };
+    world.graph("t/again", &once(""));
+    world.graph("t/once", &once("effect: at_most_once, "));
+    let _daemon = world.start("");
+    let get = |run: &str| {
+        let get = world.ryectl("get --json").arg(run);
+        get.within(&world.home()).ok().json()
+    };
+    let run = world.start_run("t/again");
+    until("the run to be suspended", || {
+        (get(&run)["suspend"]["code"] == "project_gone").then_some(())
+    });
+    fs::rename(&away, world.project()).unwrap();
+    let ended = until("the run to end", || {
+        let record = get(&run);
+        record["ended_at"].is_string().then_some(record)
+    });
+    assert_eq!(ended["status"], "completed", "{ended}");
+    assert_eq!(ended["output"]["said"], "back\n");
+    // What began and may happen only once is not repeated.
+    fs::remove_file(world.project().join("moved")).unwrap();
+    let run = world.start_run("t/once");
+    let ended = until("the run to end", || {
+        let record = get(&run);
+        record["ended_at"].is_string().then_some(record)
+    });
+    assert_eq!(ended["error"]["exit_code"], 3, "{ended}");
+    fs::rename(&away, world.project()).unwrap();
 }

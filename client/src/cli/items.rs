@@ -85,7 +85,7 @@ pub(crate) struct Fetch {
 /// An item to execute.
 #[derive(Debug, Args)]
 pub(crate) struct Execute {
-    /// tool, directive or knowledge.
+    /// `tool`. Other types are not executed: `run` starts a directive, `fetch` reads knowledge.
     #[arg(value_name = "TYPE", value_parser = executable)]
     pub(crate) kind: ItemKind,
     /// The item.

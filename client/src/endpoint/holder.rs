@@ -21,6 +21,13 @@ pub(super) fn of(state_dir: &Path) -> Holder {
     Holder::judge(lock, read(state_dir), &host(), started)
 }
 
+/// Returns the record of a daemon that has died and whose parent lives, which starts it again.
+pub(super) fn restarting(state_dir: &Path) -> Option<ServedAt> {
+    own(state_dir)?;
+    let record = read(state_dir).filter(|record| record.host == host())?;
+    record.parent.is_some_and(lives).then_some(record)
+}
+
 /// True if `process` is alive.
 pub(super) fn lives(process: Process) -> bool {
     started(process.pid) == Some(process.started)

@@ -22,6 +22,7 @@ use rye_core::expr::did_you_mean;
 use rye_core::id::{InvalidId, ItemId, ItemKind, ItemRef};
 use rye_core::provider::Owner;
 use rye_core::seal::{self, Coverage, SecretKey, Token};
+use semver::Version;
 
 use crate::file;
 use crate::library::{self, ConfigFile, check_location};
@@ -117,7 +118,7 @@ pub enum Error {
         problem: String,
     },
     /// The item has no version or an invalid one.
-    #[error("failed to sign `{path}`: `version` must be three numbers, as in \"1.0.0\"{}",
+    #[error("failed to sign `{path}`: `version` must be three numbers, as in \"1.0.0\" or \"1.0.0-rc.1\"{}",
         found.as_ref().map(|found| format!(", not \"{found}\"")).unwrap_or_default())]
     Version {
         path: PathBuf,
@@ -574,14 +575,12 @@ fn readable(spaces: &Spaces, item: &ItemRef, space: Space) -> Option<(ItemLocati
     Some((place, text))
 }
 
-/// True if `text` is a version that can be signed: `N.N.N`, without leading zeros.
+/// Maximum length of a version in bytes; a lock has it in its file name.
+const MOST_VERSION: usize = 64;
+
+/// True if `text` is a version that can be signed: a semantic version, such as `1.0.0` or `1.0.0-rc.1`.
 pub fn is_version(text: &str) -> bool {
-    let number = |part: &str| {
-        part.parse::<u64>()
-            .is_ok_and(|number| number.to_string() == part)
-    };
-    let parts: Vec<&str> = text.split('.').collect();
-    parts.len() == 3 && parts.into_iter().all(number)
+    text.len() <= MOST_VERSION && Version::parse(text).is_ok()
 }
 
 #[cfg(test)]

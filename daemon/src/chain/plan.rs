@@ -138,6 +138,14 @@ pub fn plan(
     }
 }
 
+/// Fails if no call of `chain` can be planned, whatever its parameters are.
+pub fn check_settings(chain: &Chain) -> Result<(), Error> {
+    if chain.terminal == Terminal::Process && !shell::is(chain.tool()) {
+        let _command = Settings::merge(chain, &KEYS)?.command()?;
+    }
+    Ok(())
+}
+
 /// Returns the variables that the elements of `chain` set together.
 fn environment(
     chain: &Chain,
@@ -302,9 +310,7 @@ fn templated(
         binary: binary.as_deref(),
         cwd,
     };
-    let command = settings
-        .text("command")?
-        .ok_or_else(|| settings.malformed("command", "is missing"))?;
+    let command = settings.command()?;
     let args = settings.texts("args")?;
     let args = args.iter().map(|arg| slots.fill("args", arg));
     let timeout = settings.seconds("timeout")?;

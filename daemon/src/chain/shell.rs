@@ -11,7 +11,8 @@ use super::environment::Environment;
 use super::error::Error;
 use super::origin::CallOrigin;
 use super::process_plan::{OutputForm, ProcessPlan, tag};
-use super::template::seconds;
+use super::template::{SECONDS, seconds};
+use super::terminal::is_native;
 use super::verified::Chain;
 use crate::config::Config;
 use crate::process;
@@ -19,9 +20,10 @@ use crate::process;
 /// Parameter with the working directory.
 const WORKING_DIR: &str = "working_dir";
 
-/// True if `tool` is the built-in one, and not a file of the same name.
+/// True if `tool` is the built-in one or an edited copy of it, and not another tool of the same name.
 pub(super) fn is(tool: &Item) -> bool {
-    tool.space == Space::System && tool.id().as_str() == "rye/bash"
+    let is_shipped = tool.space == Space::System || is_native(tool);
+    is_shipped && tool.id().as_str() == "rye/bash"
 }
 
 /// Plans the process: an argument list made of typed parameters.
@@ -75,11 +77,14 @@ pub(super) fn plan(
             path_in_project(project, wanted).map_err(|problem| malformed(WORKING_DIR, problem))?
         }
     };
-    let timeout = params
-        .get("timeout")
-        .and_then(Value::as_f64)
-        .and_then(seconds)
-        .unwrap_or(config.limits.bash_timeout);
+    let timeout = match params.get("timeout").filter(|given| !given.is_null()) {
+        None => config.limits.bash_timeout,
+        Some(given) => {
+            let timeout = given.as_f64().and_then(seconds);
+            timeout
+                .ok_or_else(|| malformed("timeout", format!("must be {SECONDS}, not {given}")))?
+        }
+    };
     Ok(ProcessPlan {
         process: process::Plan {
             program: program.to_owned(),

@@ -34,6 +34,11 @@ pub(super) const KEYS: [&str; 9] = [
     "binaries",
 ];
 
+/// Longest time that may be set.
+const LONGEST: Duration = Duration::from_hours(365 * 24);
+/// Valid times, for error messages.
+pub(super) const SECONDS: &str = "a number of seconds above 0 and up to 31536000, a year";
+
 /// Slot for the program that is part of a tool.
 const BINARY: &str = "binary";
 
@@ -95,10 +100,13 @@ impl<'c> Settings<'c> {
         malformed(element, &format!("config.{field}"), problem)
     }
 
+    pub(super) fn command(&self) -> Result<&'c str, Error> {
+        let command = self.text("command")?;
+        command.ok_or_else(|| self.malformed("command", "is missing"))
+    }
+
     pub(super) fn seconds(&self, key: &str) -> Result<Option<Duration>, Error> {
-        self.read(key, "a number of seconds above 0", |value| {
-            value.as_f64().and_then(seconds)
-        })
+        self.read(key, SECONDS, |value| value.as_f64().and_then(seconds))
     }
 
     pub(super) fn mapping(&self, key: &str) -> Result<Option<&'c Object>, Error> {
@@ -224,5 +232,5 @@ pub(super) fn slot_name(template: &str) -> Option<&str> {
 pub(super) fn seconds(number: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(number)
         .ok()
-        .filter(|time| !time.is_zero())
+        .filter(|time| !time.is_zero() && *time <= LONGEST)
 }

@@ -1,6 +1,7 @@
 //! Ends of chains, and the primitives and runtimes that end one.
 
 use rye_core::thread::ThreadTool;
+use rye_item::Item;
 
 use crate::native;
 
@@ -41,4 +42,9 @@ impl McpTransport {
             Self::Any => "any",
         }
     }
+}
+
+/// True if the item declares itself a tool of the daemon.
+pub(super) fn is_native(element: &Item) -> bool {
+    element.metadata.tool_type.as_deref() == Some("native")
 }

@@ -16,7 +16,7 @@ use super::given;
 use super::lock::{self, Cover, ToolLock};
 use super::rules;
 use super::server;
-use super::terminal::{EXECUTE, HTTP, McpTransport, STATE_GRAPH, Terminal};
+use super::terminal::{EXECUTE, HTTP, McpTransport, STATE_GRAPH, Terminal, is_native};
 use super::verified::Chain;
 use crate::native;
 
@@ -180,11 +180,12 @@ pub fn starts_run(library: &Library, item: &ItemRef) -> bool {
     item.kind == ItemKind::Directive || resolve(library, item, None).is_ok_and(is_run)
 }
 
-/// Returns the end of the chain if `element` is one. Only items of the system space are: a project cannot declare its
-/// own file a primitive.
+/// Returns the end of the chain if `element` is one. Only items of the system space are, and edited copies of native
+/// tools, which keep the tool and replace its description: a project cannot declare its own file a primitive.
 fn terminal(element: &Item) -> Option<Terminal> {
     if element.space != Space::System {
-        return None;
+        let is_copy = is_native(element) && element.metadata.executor_id.is_none();
+        return is_copy.then(|| native_tool(element.id())).flatten();
     }
     match element.item.id.as_str() {
         EXECUTE => Some(Terminal::Process),
@@ -195,10 +196,15 @@ fn terminal(element: &Item) -> Option<Terminal> {
             if server.is_some() {
                 return server;
             }
-            let native = native::find(element.id()).map(Terminal::Native);
-            native.or_else(|| ThreadTool::of(element.id()).map(Terminal::Thread))
+            native_tool(element.id())
         }
     }
+}
+
+/// Returns the tool of the daemon with this id.
+fn native_tool(id: &ItemId) -> Option<Terminal> {
+    let native = native::find(id).map(Terminal::Native);
+    native.or_else(|| ThreadTool::of(id).map(Terminal::Thread))
 }
 
 fn note(trace: &mut Vec<Value>, library: &Library, element: &Item, referrer: Space) {

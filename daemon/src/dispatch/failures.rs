@@ -1,17 +1,17 @@
-//! Errors before an action begins, converted to failures of the action.
+//! Errors before an action begins, converted to failures of the action, and failures because of a lost project.
 
 use std::time::Instant;
 
 use rye_core::error::{Kinded, with_sources};
 use rye_core::id::ItemRef;
-use rye_core::model::Failure;
+use rye_core::model::{Effect, Failure, RunKind};
 
 use crate::chain;
 use crate::exhausted::Exhausted;
 use crate::port::Refusal;
 use crate::process;
 use crate::projects;
-use crate::services::Prepared;
+use crate::services::{AttemptCtx, Prepared};
 
 /// Failure of an action whose chain or plan is refused.
 pub(super) fn unplanned(error: &chain::Error) -> Failure {
@@ -60,5 +60,20 @@ pub(super) fn refused(error: &(impl Kinded + 'static)) -> Failure {
     match Exhausted::of(error) {
         Some(lack) => lack.failure(error),
         None => Refusal::from(error).of_item(),
+    }
+}
+
+/// True if a failed call may be repeated when its project is back. One that has begun is repeated as after a crash: only
+/// in a graph, whose nodes declare their effect.
+pub(super) fn may_begin_again(not_begun: bool, cx: &AttemptCtx) -> bool {
+    let is_repeatable = cx.effect != Effect::AtMostOnce;
+    not_begun || (is_repeatable && cx.spec.kind() == RunKind::Graph)
+}
+
+/// True if the directory of the project is gone or was replaced. False if the run must stop first.
+pub(super) async fn is_project_gone(cx: &AttemptCtx) -> bool {
+    tokio::select! {
+        opened = cx.services.projects.open(&*cx.spec) => opened.is_err_and(|error| error.is_gone()),
+        () = cx.stop.due() => false,
     }
 }

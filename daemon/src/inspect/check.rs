@@ -229,6 +229,9 @@ fn remarks(library: &Library, graph: &ItemRef, used: &ItemRef, params: &Object) 
     if chain.terminal == Terminal::Graph {
         params.retain(|key, _| !port::is_control(key));
     }
+    if let Err(error) = chain::check_settings(&chain) {
+        return vec![about_item("item_refused", with_sources(&error))];
+    }
     match chain.inputs() {
         Ok(inputs) => misfits(used, &inputs, &params),
         Err(error) => vec![about_item("item_refused", with_sources(&error))],

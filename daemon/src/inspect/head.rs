@@ -27,7 +27,7 @@ pub(super) fn check(library: &Library, item: &ItemRef, text: &str) -> Vec<Findin
             .filter(|version| !sign::is_version(version))
             .map(|version| {
                 let message =
-                    format!("`version` must be three numbers, as in \"1.0.0\", not \"{version}\"");
+                    format!("`version` must be three numbers, as in \"1.0.0\" or \"1.0.0-rc.1\", not \"{version}\"");
                 head.error("bad_version", "version", message)
             }),
         head.misplaced("category", place.category(), "the folder of the file"),

@@ -52,8 +52,8 @@ impl Kind {
             Self::Parallel => &["branches", "timeout", "max_concurrency", "on_item_error"],
         };
         match key {
-            "type" | "comment" | "description" => true,
-            "effect" | "retry" | "cache_result" | "env_requires" => self.runs(),
+            "type" | "comment" | "description" | "env_requires" => true,
+            "effect" | "retry" | "cache_result" => self.runs(),
             "assign" | "next" | "on_error" => self.goes_on(),
             key => own.contains(&key),
         }
@@ -89,7 +89,7 @@ impl Kind {
     }
 }
 
-/// The handling of the action of a node.
+/// The handling of a node, mostly of its action.
 #[derive(Default)]
 struct Handling {
     effect: Effect,
@@ -124,9 +124,13 @@ impl<'d> Reader<'d> {
             Kind::Action | Kind::Foreach | Kind::Parallel => self.handling(at)?,
             Kind::Approval => Handling {
                 timeout: self.seconds(at, "timeout", Zero::Refused),
+                env_requires: self.env_requires(at),
                 ..Handling::default()
             },
-            Kind::Gate | Kind::Return | Kind::Fail | Kind::Wait => Handling::default(),
+            Kind::Gate | Kind::Return | Kind::Fail | Kind::Wait => Handling {
+                env_requires: self.env_requires(at),
+                ..Handling::default()
+            },
         };
         let (assign, next, on_error) = if kind.goes_on() {
             let roots = Roots {

@@ -281,11 +281,17 @@ impl Dir {
         Ok(names)
     }
 
-    /// Opens the plain file `name` for appending. A missing file is created with access for its owner only.
+    /// Opens the plain file `name` for appending. A missing file is created with access for its owner only. A file with
+    /// another name is refused, because that name may be of a file elsewhere.
     pub fn append(&self, name: &str) -> io::Result<File> {
         let flags = FILE | OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_APPEND;
         let mode = Mode::from_bits_truncate(0o600);
-        plain(fcntl::openat(&self.0, name, flags, mode)?)
+        let file = plain(fcntl::openat(&self.0, name, flags, mode)?)?;
+        if file.metadata()?.nlink() > 1 {
+            let text = "the file has another name by a hard link; remove it";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        Ok(file)
     }
 
     /// Renames the file `from` to `to`, and replaces an existing file of that name.
@@ -415,6 +421,22 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn file_with_another_name_is_not_appended_to() {
+        let root = tempfile::tempdir().unwrap();
+        let elsewhere = root.path().join("elsewhere");
+        fs::write(&elsewhere, "mine").unwrap();
+        let project = root.path().join("project");
+        fs::create_dir(&project).unwrap();
+        fs::hard_link(&elsewhere, project.join("log")).unwrap();
+        let directory = Dir::from(OwnedFd::from(File::open(&project).unwrap()));
+        let refused = directory.append("log").unwrap_err().to_string();
+        assert!(refused.contains("hard link"), "{refused}");
+        assert!(directory.append("other").is_ok());
+        fs::remove_file(elsewhere).unwrap();
+        assert!(directory.append("log").is_ok());
+    }
 
     #[test]
     fn several_threads_may_create_the_state_directory_at_once() {

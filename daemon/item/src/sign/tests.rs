@@ -164,6 +164,26 @@ fn configuration_is_signed_only_if_valid() {
 }
 
 #[test]
+fn version_is_three_numbers_with_an_optional_suffix() {
+    for version in ["0.0.0", "1.20.3", "1.0.0-rc.1", "1.0.0-alpha+build.7"] {
+        assert!(is_version(version), "{version}");
+    }
+    let long = format!("1.0.0-{}", "a".repeat(MOST_VERSION));
+    for version in [
+        "",
+        "1.0",
+        "1.0.0.0",
+        "01.0.0",
+        "1.0.0-",
+        "1.0.0-a/../b",
+        "v1.0.0",
+        &long,
+    ] {
+        assert!(!is_version(version), "{version}");
+    }
+}
+
+#[test]
 fn unusable_item_is_not_signed() {
     let world = World::new();
     for (text, reason) in [
