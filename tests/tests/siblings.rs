@@ -131,8 +131,9 @@ fn failed_branch_stops_processes_and_child_runs_but_not_at_most_once_ones() {
     assert_eq!(lines(&world, "done"), ["once"]);
     assert!(begun.elapsed() < Duration::from_secs(50));
     let events = world.ryectl("events").arg(&run).ok();
-    let stopped = events.stdout().matches("stopped because work[bad] failed");
-    assert_eq!(stopped.count(), 3, "{}", events.stdout());
+    let shown = events.stdout();
+    let stopped = shown.matches("stopped because work[bad] failed");
+    assert_eq!(stopped.count(), 3, "{shown}");
 }
 
 #[test]

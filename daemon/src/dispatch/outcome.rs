@@ -123,7 +123,7 @@ pub(super) fn judge(
 
 /// Failure of a call that succeeded and whose result, called `what`, is JSON that cannot be kept without loss.
 pub(super) fn unusable_json(what: &str, reason: &str) -> Failure {
-    Failure::permanent("result_refused", unusable_text(what, reason)).decided()
+    Failure::permanent("result_refused", unusable_text(what, &reason)).decided()
 }
 
 fn unusable_text(what: &str, reason: &dyn Display) -> String {
