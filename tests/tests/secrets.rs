@@ -71,7 +71,7 @@ nodes:
         let shown = world.ryectl(verb).arg(id).ok().stdout();
         assert!(!shown.contains(IN_FILE), "{verb}: {shown}");
     }
-    world.ryectl("daemon stop").ok();
+    let _stopped = world.ryectl("daemon stop").ok();
     for directory in [world.project().join(".ai"), world.state()] {
         let files = files_with(&directory, IN_FILE.as_bytes());
         assert!(files.is_empty(), "the secret is in {files:?}");
