@@ -246,7 +246,7 @@ fn server_file_of_the_originals_discovery_is_signed() {
 
 #[test]
 fn validation_warns_of_permissions_that_start_and_reach_nothing() {
-    let server = ModelServer::start("[]");
+    let server = ModelServer::start("- reply: {text: Hi.}");
     let world = World::with_models(&server);
     let tools =
         |tool: &str| format!("<permissions><execute><tool>{tool}</tool></execute></permissions>");

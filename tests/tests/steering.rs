@@ -1,5 +1,6 @@
 //! Steering runs and viewing graphs: suspend, resume, single steps, validation, drawings, trees and chains.
 
+use rye_core::id::ItemKind;
 use rye_core::printable::shell_word;
 use rye_tests::{World, processes, until};
 use serde_json::{Value, json};
@@ -683,8 +684,10 @@ fn signed_graph_that_cannot_start_has_findings() {
     let _signed = world.ryectl("sign tool:t/new").ok();
     let out = world.ryectl("graph validate t/new").run().code(1);
     let _told = out.prints(&["state-grap/runtime", "new.yaml:"]);
-    world.write(".ai/tools/t/new.yaml", without_line(&sound, "tool_type"));
-    let _signed = world.ryectl("sign tool:t/new").ok();
+    let path = world.write(".ai/tools/t/new.yaml", without_line(&sound, "tool_type"));
+    let refused = world.ryectl("sign tool:t/new").run().code(1);
+    let _told = refused.stderr_contains(&["write `tool_type: graph`"]);
+    world.sign_unchecked(ItemKind::Tool, &path);
     let out = world.ryectl("run t/new").run().code(2);
     let _told = out
         .stderr_contains(&[

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::alias::STATE_GRAPH;
+
 /// A name or a key with many cheap copies.
 pub type Name = Arc<str>;
 

@@ -19,7 +19,7 @@ use rye_core::clock::Timestamp;
 use rye_core::configuration;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::expr::did_you_mean;
-use rye_core::id::{InvalidId, ItemId, ItemKind, ItemRef};
+use rye_core::id::{InvalidId, ItemId, ItemKind, ItemRef, STATE_GRAPH};
 use rye_core::provider::Owner;
 use rye_core::seal::{self, Coverage, SecretKey, Token};
 use semver::Version;
@@ -490,7 +490,7 @@ fn check(spaces: &Spaces, place: &ItemLocation, text: &str) -> Result<Vec<String
     if metadata.executor_id.is_some() && !metadata.unread.is_empty() {
         return Err(Error::Unread {
             path: place.path(),
-            problem: unread_keys(&metadata.unread),
+            problem: unread_keys(&metadata),
         });
     }
     if place.item.kind == ItemKind::Config {
@@ -507,8 +507,15 @@ fn check(spaces: &Spaces, place: &ItemLocation, text: &str) -> Result<Vec<String
 }
 
 /// Describes the keys for which a tool is refused, for people.
-fn unread_keys(unread: &[Unread]) -> String {
-    let told = unread.iter().map(|unread| {
+fn unread_keys(metadata: &Metadata) -> String {
+    let executor = metadata.executor_id.as_deref().map(ItemId::new);
+    // Only a file with `tool_type: graph` may have the keys of a graph.
+    if let Some(Ok(id)) = executor
+        && ItemRef::tool(id).canonical().id.as_str() == STATE_GRAPH
+    {
+        return "the `executor_id` is that of graphs: write `tool_type: graph`".to_owned();
+    }
+    let told = metadata.unread.iter().map(|unread| {
         let Unread {
             key,
             line,

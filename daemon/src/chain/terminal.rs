@@ -1,12 +1,11 @@
 //! Ends of chains, and the primitives and runtimes that end one.
 
+pub use rye_core::id::STATE_GRAPH;
 use rye_core::thread::ThreadTool;
 use rye_item::Item;
 
 use crate::native;
 
-/// Runtime of graphs.
-pub const STATE_GRAPH: &str = "rye/core/runtimes/state-graph/runtime";
 pub(super) const EXECUTE: &str = "rye/core/primitives/execute";
 pub(super) const HTTP: &str = "rye/core/primitives/http";
 

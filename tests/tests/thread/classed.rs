@@ -1,5 +1,6 @@
 //! The configuration defines the classes of a provider's errors, but not their costs.
 
+use rye_core::id::ItemKind;
 use rye_tests::World;
 use rye_tests::model_server::ModelServer;
 
@@ -9,8 +10,8 @@ fn classes(world: &World, row: &str) {
     let text = format!(
         "version: \"1.0.0\"\ncategory: agent\nname: error_classification\nprovider_errors:\n  - {row}\n"
     );
-    world.write(".ai/config/agent/error_classification.yaml", text);
-    let _signed = world.ryectl("sign config:agent/error_classification").ok();
+    let path = world.write(".ai/config/agent/error_classification.yaml", text);
+    world.sign_unchecked(ItemKind::Config, &path);
 }
 
 #[test]

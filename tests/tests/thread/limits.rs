@@ -1,5 +1,6 @@
 //! Limits of threads: their sources, their effects, and the end of the time.
 
+use rye_core::id::ItemKind;
 use rye_tests::World;
 use rye_tests::model_server::ModelServer;
 use serde_json::Value;
@@ -12,10 +13,12 @@ const ROUND: &str = "
   reply: {calls: [{name: rye_bash, input: {command: 'echo x >> ran'}}], usage: {input: 100, output: 10}}
 ";
 
+const RESILIENCE: &str = ".ai/config/agent/resilience.yaml";
+
 /// Writes a configuration of the project.
 fn resilience(world: &World, body: &str) {
     let text = format!("version: \"1.0.0\"\ncategory: agent\nname: resilience\n{body}\n");
-    world.write(".ai/config/agent/resilience.yaml", text);
+    world.write(RESILIENCE, text);
     let _signed = world.ryectl("sign config:agent/resilience").ok();
 }
 
@@ -49,7 +52,9 @@ fn project_config_lowers_thread_limits_and_sets_enforcement() {
     );
     assert!(told.contains("check_before_turn` has no effect"), "{told}");
     assert_eq!(server.requests().len(), 2);
-    resilience(&world, "limits: {defaults: {turn: 2}}");
+    let text = world.read(RESILIENCE).replace("turns: 2", "turn: 2");
+    let path = world.write(RESILIENCE, text);
+    world.sign_unchecked(ItemKind::Config, &path);
     let _refused = world
         .ryectl("thread run t/goes")
         .run()

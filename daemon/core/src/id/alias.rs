@@ -2,7 +2,8 @@
 
 use super::{ItemId, ItemKind, ItemRef};
 
-const STATE_GRAPH: &str = "rye/core/runtimes/state-graph/runtime";
+/// The runtime of graphs.
+pub const STATE_GRAPH: &str = "rye/core/runtimes/state-graph/runtime";
 const PYTHON_FUNCTION: &str = "rye/core/runtimes/python/function";
 const PYTHON_SCRIPT: &str = "rye/core/runtimes/python/script";
 const NODE: &str = "rye/core/runtimes/node/node";
