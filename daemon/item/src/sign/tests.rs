@@ -257,21 +257,6 @@ fn missing_name_is_added_and_signed() {
         let again = world.sign(path.to_str().unwrap()).unwrap().remove(0);
         assert_eq!((again.change, again.named), (Change::Current, false));
     }
-    for (path, text, field) in [
-        ("tools/a/bare.py", "print(1)\n", "`__tool_type__`"),
-        ("tools/a/bare.yaml", "a: 1\n", "`tool_type`"),
-        (
-            "config/a/bare.yaml",
-            "a: 1\n",
-            "`version`, `category` and `name`",
-        ),
-    ] {
-        let path = world.write(&format!("project/.ai/{path}"), text);
-        let error = world.sign(path.to_str().unwrap()).unwrap_err().to_string();
-        for part in ["does not say what it is", field] {
-            assert!(error.contains(part), "no {part} in {error}");
-        }
-    }
     // No line of these is suitable, or the added line would not be read as the name.
     for (path, text) in [
         ("tools/a/flow.yaml", "{version: \"1.0.0\", category: a}\n"),
@@ -328,22 +313,26 @@ fn file_with_unknown_keys_gets_its_name_and_tool_with_them_is_refused_for_them()
     assert!(world.sign("tool:a/x").unwrap()[0].named);
 }
 
+/// Writes `.ai/config/agent/<name>.yaml` of a space with this body, and signs it.
+fn configure(world: &World, space: &str, name: &str, body: &str) -> Result<Signed, String> {
+    let (folder, stem) = name.rsplit_once('/').unwrap_or(("", name));
+    let category = format!("agent/{folder}");
+    let text = format!(
+        "version: \"1.0.0\"\ncategory: {}\nname: {stem}\n{body}\n",
+        category.trim_end_matches('/')
+    );
+    let path = world.write(&format!("{space}/.ai/config/agent/{name}.yaml"), &text);
+    let signed = world.sign(path.to_str().unwrap());
+    let signed = signed.map_err(|error| with_sources(&error));
+    signed.map(|mut signed| signed.remove(0))
+}
+
+const PROVIDER: &str = "api: anthropic\nbase_url: https://x.invalid\npath: /v1\nmodels: []";
+
 #[test]
 fn configuration_for_which_runs_are_refused_is_not_signed() {
     let world = World::new();
-    let write = |space: &str, name: &str, body: &str| {
-        let (folder, stem) = name.rsplit_once('/').unwrap_or(("", name));
-        let category = format!("agent/{folder}");
-        let text = format!(
-            "version: \"1.0.0\"\ncategory: {}\nname: {stem}\n{body}\n",
-            category.trim_end_matches('/')
-        );
-        let path = world.write(&format!("{space}/.ai/config/agent/{name}.yaml"), &text);
-        let signed = world.sign(path.to_str().unwrap());
-        signed.map_err(|error| with_sources(&error))
-    };
-    let provider = "api: anthropic\nbase_url: https://x.invalid\npath: /v1\nmodels: []";
-    let insecure = format!("{provider}\ninsecure: true");
+    let insecure = format!("{PROVIDER}\ninsecure: true");
     for (name, body, part) in [
         ("resilience", "retries: 3", "unknown key `retries`"),
         (
@@ -383,13 +372,31 @@ fn configuration_for_which_runs_are_refused_is_not_signed() {
             "a file of a project cannot be `insecure`",
         ),
     ] {
-        let error = write("project", name, body).unwrap_err();
+        let error = configure(&world, "project", name, body).unwrap_err();
         assert!(
             error.contains(part) && error.contains("failed to sign"),
             "{name}: {error}"
         );
     }
-    // What the original writes is read, or has no effect and is reported.
+    // It is merged as runs merge it: over the file of the user.
+    configure(
+        &world,
+        "home",
+        "coordination",
+        "wait_threads: {max_timeout: 60}",
+    )
+    .unwrap();
+    let body = "wait_threads: {default_timeout: 90}";
+    let error = configure(&world, "project", "coordination", body).unwrap_err();
+    assert!(
+        error.contains("is above `wait_threads.max_timeout` (60)"),
+        "{error}"
+    );
+}
+
+#[test]
+fn configuration_of_the_original_is_signed_with_notes_about_keys_without_effect() {
+    let world = World::new();
     for (name, body, warnings) in [
         (
             "agent",
@@ -411,9 +418,9 @@ fn configuration_for_which_runs_are_refused_is_not_signed() {
             "coordination:\n  wait_threads: {default_timeout: 60}",
             0,
         ),
-        ("providers/p", provider, 0),
+        ("providers/p", PROVIDER, 0),
     ] {
-        let signed = write("project", name, body).unwrap().remove(0);
+        let signed = configure(&world, "project", name, body).unwrap();
         assert_eq!(
             signed.warnings.len(),
             warnings,
@@ -427,18 +434,26 @@ fn configuration_for_which_runs_are_refused_is_not_signed() {
                 .all(|warning| warning.contains("no effect"))
         );
     }
-    // It is merged as runs merge it: over the file of the user.
-    write("home", "coordination", "wait_threads: {max_timeout: 60}").unwrap();
-    let error = write(
-        "project",
-        "coordination",
-        "wait_threads: {default_timeout: 90}",
-    )
-    .unwrap_err();
-    assert!(
-        error.contains("is above `wait_threads.max_timeout` (60)"),
-        "{error}"
-    );
+}
+
+#[test]
+fn file_without_metadata_is_refused_with_what_it_needs() {
+    let world = World::new();
+    for (path, text, field) in [
+        ("tools/a/bare.py", "print(1)\n", "`__tool_type__`"),
+        ("tools/a/bare.yaml", "a: 1\n", "`tool_type`"),
+        (
+            "config/a/bare.yaml",
+            "a: 1\n",
+            "`version`, `category` and `name`",
+        ),
+    ] {
+        let path = world.write(&format!("project/.ai/{path}"), text);
+        let error = world.sign(path.to_str().unwrap()).unwrap_err().to_string();
+        for part in ["does not say what it is", field] {
+            assert!(error.contains(part), "no {part} in {error}");
+        }
+    }
 }
 
 #[test]
