@@ -800,7 +800,7 @@ fn a_project_overrides_native_tools_by_edited_copies_and_by_tools_of_its_own() {
         "rye/bash.yaml",
         &none.replace("category: t", "category: rye"),
     );
-    let refused = world.ryectl("graph validate t/g").run().code(1);
+    let refused = world.ryectl("graph validate t/g --strict").run().code(1);
     let _told = refused.prints(&["bash.yaml", "`config.command`", "is missing"]);
     let failed = world.ryectl("run t/g").run().code(1);
     let _told = failed.stderr_contains(&["bash.yaml", "`config.command`", "is missing"]);
