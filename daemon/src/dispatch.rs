@@ -36,7 +36,7 @@ use self::failures::{
     is_project_gone, may_begin_again, refused, unplanned, unstarted, without_project,
 };
 use self::logged_output::LoggedOutput;
-use self::outcome::{declared_failure, is_text, judge, printed, reported_failure};
+use self::outcome::{bound, declared_failure, is_text, judge, printed, reported_failure};
 use crate::chain::{
     self, Chain, InheritedVariables, McpTransport, NativeCall, Plan, ProcessPlan, Terminal, Trace,
 };
@@ -398,6 +398,7 @@ impl Dispatcher {
         let seconds = plan.process.timeout.as_secs_f64();
         let limit = format!("{seconds} s (more with {})", plan.time_set_by);
         let program = plan.process.program.clone();
+        let most = plan.process.output_limit;
         let running = self
             .spawner
             .start(plan.process, &plan.tag)
@@ -422,6 +423,8 @@ impl Dispatcher {
             .map_or(&[][..], |exited| exited.stdout.bytes.as_slice());
         live.close(kept).await;
         let mut exited = exited.map_err(|error| refused(&error))?;
+        bound(&mut exited.stdout, most);
+        bound(&mut exited.stderr, most);
         let captured = std::mem::replace(&mut exited.charge, memory.open());
         work.charge.join(captured);
         work.stopped = matches!(

@@ -274,6 +274,23 @@ fn cut_document(stdout: &Captured) -> String {
     )
 }
 
+/// Cuts `output` where its text in JSON, and so on disk, would take more than `most` bytes: a control character takes six
+/// there. A JSON document has none.
+pub(super) fn bound(output: &mut Captured, most: usize) {
+    const ESCAPED: usize = "\\u0000".len();
+    let is_escaped = |byte: u8| {
+        byte.is_ascii_control() && !matches!(byte, b'\n' | b'\r' | b'\t' | 0x08 | 0x0c | 0x7f)
+    };
+    let mut left = most;
+    let end = output.bytes.iter().position(|byte| {
+        let taken = if is_escaped(*byte) { ESCAPED } else { 1 };
+        let fits = left >= taken;
+        left = left.saturating_sub(taken);
+        !fits
+    });
+    output.bytes.truncate(end.unwrap_or(usize::MAX));
+}
+
 /// Result with the members that `rye/bash` documents.
 fn shell_result(exited: Exited, charge: &mut Charge) -> Result<Value, Box<Unsuccessful>> {
     let cut = Cut::of(&exited);
@@ -400,6 +417,23 @@ mod tests {
             bytes: bytes.into(),
             total: u64::try_from(bytes.len()).unwrap(),
             is_starved: false,
+        }
+    }
+
+    #[test]
+    fn output_is_cut_by_its_length_in_json() {
+        for (bytes, most, kept) in [
+            (vec![0; 100], 60, 10),
+            (vec![0; 100], 65, 10),
+            (b"\x1b[1mred\n".to_vec(), 13, 8),
+            (b"\x1b[1mred\n".to_vec(), 12, 7),
+            ("\tline\r\n\u{85}é\x7f".into(), 12, 12),
+            (Vec::new(), 0, 0),
+        ] {
+            let mut output = captured(&bytes);
+            bound(&mut output, most);
+            assert_eq!(output.bytes, bytes[..kept], "{bytes:?} in {most}");
+            assert_eq!(output.is_truncated(), kept < bytes.len());
         }
     }
 

@@ -15,6 +15,7 @@ use rye_host::task;
 use rye_proto::v1;
 use serde::Serialize;
 use serde_json::Value;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 #[cfg(test)]
 mod tests;
@@ -26,15 +27,26 @@ pub(super) const MOST: usize = 3 << 20;
 /// Most bytes of a piece of a text.
 const PIECE: usize = 1 << 20;
 
+/// Maximum number of answers with a text of a large value that are made at the same time.
+const MOST_LARGE: usize = 8;
+
+/// Turns of answers with a text of a large value; others wait.
+static LARGE: Semaphore = Semaphore::const_new(MOST_LARGE);
+
 /// Bytes that an answer has left for texts.
 #[derive(Debug)]
 pub(super) struct Texts {
     left: usize,
+    /// Turn of this answer, once it has a text of a large value.
+    turn: Option<SemaphorePermit<'static>>,
 }
 
 impl Default for Texts {
     fn default() -> Self {
-        Self { left: MOST }
+        Self {
+            left: MOST,
+            turn: None,
+        }
     }
 }
 
@@ -52,7 +64,7 @@ impl Texts {
         }
     }
 
-    /// Returns the text of `json`, empty for no value, or `None` if it does not fit.
+    /// Returns the text of `json`, empty for no value, or `None` if it does not fit. A large value waits for its turn.
     async fn text(&mut self, json: Option<Json>) -> Option<String> {
         let Some(json) = json else {
             return Some(String::new());
@@ -61,6 +73,9 @@ impl Texts {
         let text = if json.memory() <= SHORT {
             json.text(left)
         } else {
+            if self.turn.is_none() {
+                self.turn = LARGE.acquire().await.ok();
+            }
             task::blocking("write the text of a value", move || json.text(left)).await
         };
         self.left -= text.as_ref().map_or(0, String::len);

@@ -43,7 +43,10 @@ fn state_is_sent_in_pieces_of_at_most_one_value() {
 
 #[tokio::test]
 async fn texts_beyond_bound_are_omitted_and_later_fitting_ones_sent() {
-    let mut texts = Texts { left: 10 };
+    let mut texts = Texts {
+        left: 10,
+        ..Texts::default()
+    };
     let json = |value| Some(Json::Value(Arc::new(value)));
     assert_eq!(texts.text(None).await.as_deref(), Some(""));
     assert_eq!(texts.text(json(json!("123456789"))).await, None);
@@ -67,4 +70,24 @@ fn reference_names_text_bound() {
     let limits = rye_pages::Table::read("docs/reference.md", "limits");
     let most = format!("{} MiB as JSON", MOST >> 20);
     limits.assert_cell("states and outputs of an answer", "is", most);
+}
+
+#[tokio::test]
+async fn texts_of_large_values_wait_for_their_turn_and_others_do_not() {
+    let json = |bytes| Some(Json::Value(Arc::new(Value::from("x".repeat(bytes)))));
+    let mut made = Vec::new();
+    for _ in 0..MOST_LARGE {
+        let mut texts = Texts::default();
+        // The turn of an answer is for all its texts.
+        for _ in 0..2 {
+            assert!(texts.text(json(SHORT + 1)).await.is_some());
+        }
+        made.push(texts);
+    }
+    let mut late = Texts::default();
+    let mut text = std::pin::pin!(late.text(json(SHORT + 1)));
+    assert!(futures_util::poll!(text.as_mut()).is_pending());
+    assert!(Texts::default().text(json(9)).await.is_some());
+    made.pop();
+    assert!(text.await.is_some());
 }
