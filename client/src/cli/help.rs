@@ -47,7 +47,10 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "Items",
         &["ls", "show", "fetch", "schema", "test", "mcp", "models"],
     ),
-    ("Trust", &["key", "sign", "verify", "lock"]),
+    (
+        "Trust",
+        &["key", "trust", "untrust", "sign", "verify", "lock"],
+    ),
     (
         "The daemon and its files",
         &["daemon", "cache", "objects", "completions", "man"],

@@ -19,8 +19,9 @@ mod transcript_file;
 
 use std::io::{BufRead, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -40,6 +41,11 @@ struct Ended {
     code: Option<i32>,
     stdout: String,
     stderr: String,
+}
+
+/// Exit code as a shell shows it.
+fn shell_code(status: ExitStatus) -> Option<i32> {
+    status.code().or(status.signal().map(|signal| 128 + signal))
 }
 
 impl Ended {
@@ -88,7 +94,7 @@ async fn finish(child: Child) -> Ended {
     };
     let output = ended.unwrap().unwrap();
     Ended {
-        code: output.status.code(),
+        code: shell_code(output.status),
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
     }
@@ -414,7 +420,7 @@ async fn ctrl_c_detaches_from_run_or_cancels_it() {
         assert_eq!(daemon.requests(), seen);
         match flag {
             None => assert!(
-                stderr.contains("continues") && stderr.contains("hint: `ryectl events"),
+                stderr.contains("continues") && stderr.contains("hint: `ryectl attach"),
                 "{stderr}"
             ),
             Some(_) => assert!(stderr.contains("\ncancelled"), "{stderr}"),

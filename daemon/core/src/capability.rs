@@ -286,7 +286,7 @@ pub fn can_match(pattern: &str) -> bool {
 ///
 /// The worst case is linear in the product of both lengths, because a caller chooses the pattern. The text is made of
 /// ids, which hold none of these characters.
-fn matches(pattern: &str, text: &str) -> bool {
+pub fn matches(pattern: &str, text: &str) -> bool {
     let common = common_start(pattern.as_bytes(), text.as_bytes());
     match &pattern.as_bytes()[common..] {
         [] => text.len() == common,

@@ -104,7 +104,7 @@ fn unsigned_file_cannot_disable_signed_lock() {
 fn invalid_version_gives_no_path() {
     let world = LockFixture::new();
     let outside = world.root.path().join("project/outside.lock.json");
-    for version in ["", "1", "1.0", "1.0.0/../../../../outside", "1.0.0-a"] {
+    for version in ["", "1", "1.0", "1.0.0/../../../../outside", "1.0.0-"] {
         let refused = world.write(world.library.spaces(), version);
         assert!(matches!(refused, Err(Error::Version { .. })), "{version}");
         let found = world.library.lock(&tool(), version).unwrap();
