@@ -322,10 +322,9 @@ fn run_records_are_not_writable_by_any_path() {
         json!({"path": "record/threads/r/transcript.jsonl"}),
     );
     assert_eq!(told["total_lines"], 1);
-    stage.ok(
-        FileTool::Write,
-        json!({"path": ".ai/statement", "content": "x"}),
-    );
+    // This is no record, and takes effect without a signature.
+    let other = json!({"path": ".ai/statement", "content": "x"});
+    stage.refused(FileTool::Write, other, "permission_denied", "write.unsafe");
 }
 
 #[test]
