@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{RunId, Seq};
-use rye_core::model::{Object, Run, Spec};
+use rye_core::model::{Object, Run, RunKind, Spec};
 use rye_core::transcript::{Fact, Head, Signed};
 use serde_json::json;
 
@@ -337,6 +337,14 @@ impl RunFiles {
         self.put(&open.dir, context, name, &text)
     }
 
+    /// Returns the permission bits of the files of the run: a conversation is for its user alone.
+    fn mode(&self) -> u32 {
+        match self.spec().kind() {
+            RunKind::Thread => 0o600,
+            RunKind::Graph | RunKind::Tool => 0o666,
+        }
+    }
+
     /// Replaces the file `name`; with `verify`, only if its content differs.
     fn put(&mut self, dir: &Dir, context: &Context<'_>, name: &str, text: &[u8]) -> io::Result<()> {
         if context.verify {
@@ -349,7 +357,7 @@ impl RunFiles {
             }
         }
         self.change.written = true;
-        dir.replace(name, text)
+        dir.replace_with(name, text, self.mode())
     }
 
     fn add(&mut self, change: Change) {
@@ -369,7 +377,7 @@ impl RunFiles {
         } else {
             let dir = run_dir(root, &dir)?;
             Open {
-                transcript: Transcript::open(&dir)?,
+                transcript: Transcript::open(&dir, self.mode())?,
                 dir,
                 pages: None,
             }

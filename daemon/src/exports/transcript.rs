@@ -25,11 +25,11 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    /// Opens the file in `dir`, or creates an empty one.
-    pub(super) fn open(dir: &Dir) -> io::Result<Self> {
+    /// Opens the file in `dir`, or creates an empty one with the permission bits `mode`.
+    pub(super) fn open(dir: &Dir, mode: u32) -> io::Result<Self> {
         match dir.open(NAME)? {
             Some(file) => Self::of(file),
-            None => Self::of(dir.create(NAME)?),
+            None => Self::of(dir.create_with(NAME, mode)?),
         }
     }
 
@@ -102,7 +102,8 @@ impl Transcript {
 
     /// Moves the file aside and replaces it by one with its first `right` bytes.
     fn move_aside(&mut self, dir: &Dir, right: u64, writes: &Writes<'_>) -> io::Result<()> {
-        let mut new = Draft::new(dir, TEMPORARY.to_owned())?;
+        let mode = self.file.metadata()?.mode() & 0o777;
+        let mut new = Draft::with_mode(dir, TEMPORARY.to_owned(), mode)?;
         self.file.seek(SeekFrom::Start(0))?;
         let copied = io::copy(&mut (&self.file).take(right), &mut new.file)?;
         if copied < right {
@@ -169,7 +170,7 @@ mod tests {
         /// Writes all lines, one by one; returns the combined change.
         fn export(&self) -> Change {
             let dir = Dir::root(self.path()).unwrap();
-            let mut transcript = Transcript::open(&dir).unwrap();
+            let mut transcript = Transcript::open(&dir, 0o666).unwrap();
             let writes = Writes {
                 faults: &Faults::default(),
                 files: "",

@@ -228,6 +228,7 @@ impl ThreadMachine {
         let held = Usage {
             money: amount,
             calls: 1,
+            turns: u32::from(because == Because::Usage),
             ..Usage::default()
         };
         let settled = BudgetSettled {

@@ -197,7 +197,7 @@ impl Dir {
     }
 
     /// Creates the plain file `name`, which must not exist, with the permission bits `mode` less the umask.
-    pub(super) fn create_with(&self, name: &str, mode: u32) -> io::Result<File> {
+    pub fn create_with(&self, name: &str, mode: u32) -> io::Result<File> {
         let flags = FILE | OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
         let mode = Mode::from_bits_truncate(mode);
         Ok(fcntl::openat(&self.0, name, flags, mode)?.into())

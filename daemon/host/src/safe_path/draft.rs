@@ -141,7 +141,12 @@ impl<D: Borrow<Dir>> Drop for Temporary<D> {
 impl Dir {
     /// Replaces the file `name` atomically. Only one writer may do so at a time. Syncs nothing.
     pub fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
-        let mut draft = Draft::new(self, replacement_of(name))?;
+        self.replace_with(name, content, 0o666)
+    }
+
+    /// Works like [`Dir::replace`], with the permission bits `mode` less the umask.
+    pub fn replace_with(&self, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
+        let mut draft = Draft::with_mode(self, replacement_of(name), mode)?;
         draft.file.write_all(content)?;
         draft.rename(name).map(drop)
     }
