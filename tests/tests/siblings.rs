@@ -32,7 +32,7 @@ nodes:
   done: {type: return, output: {red: "${state.red}"}}"#;
 
 #[test]
-fn run_that_failed_behind_failures_repeats_them_and_walks_on() {
+fn run_that_failed_after_failures_repeats_them_and_walks_on() {
     let world = World::new();
     world.graph_with("t/checks", ALL, &CHECKS.replace("AFTER", "red"));
     let first = world.ryectl("run t/checks").run().code(1);
@@ -67,7 +67,7 @@ fn resume_failed_walks_on_after_a_run_that_completed_with_errors() {
 }
 
 #[test]
-fn resume_failed_is_refused_behind_an_at_most_once_node() {
+fn resume_failed_is_refused_after_an_at_most_once_node() {
     let world = World::new();
     let graph = CHECKS.replace("next: judge", "next: charge");
     let graph = graph.replace("AFTER", "red").replace(
@@ -131,9 +131,9 @@ fn failed_branch_stops_processes_and_child_runs_but_not_at_most_once_ones() {
     assert_eq!(lines(&world, "done"), ["once"]);
     assert!(begun.elapsed() < Duration::from_secs(50));
     let events = world.ryectl("events").arg(&run).ok();
-    let shown = events.stdout();
-    let stopped = shown.matches("stopped because work[bad] failed");
-    assert_eq!(stopped.count(), 3, "{shown}");
+    let told = events.stdout();
+    let stopped = told.matches("stopped because work[bad] failed");
+    assert_eq!(stopped.count(), 3, "{told}");
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn failed_part(run: &Run) -> Option<v1::FailedPart> {
     first.once_since.is_empty().then(|| v1::FailedPart {
         node: first.node.to_string(),
         items: first.left.items.as_ref().map_or(0, |items| items.failed),
-        resumed: run.fails_behind_failures(),
+        resumed: run.failed_after_failures(),
     })
 }
 

@@ -427,7 +427,7 @@ fn start_from(
     let (mut misfit, mut then) = (None, None);
     let (node, (state, left), extent) = match start_at {
         StartAt::Start => return Ok((None, None)),
-        StartAt::Continue { run, failed, .. } if *failed || run.fails_behind_failures() => {
+        StartAt::Continue { run, failed, .. } if *failed || run.failed_after_failures() => {
             let (node, state, mut left) = repairs::from_failed(run)?;
             if run.spec.content_hash != content_hash {
                 left.items = None;

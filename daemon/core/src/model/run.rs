@@ -273,7 +273,7 @@ impl Run {
     /// at-most-once ones that are in flight without a verdict or failed after they had started, and those that child
     /// runs carried out without success.
     pub fn unknown(&self) -> Vec<Unknown> {
-        let unknown = if self.is_repairable() || self.fails_behind_failures() {
+        let unknown = if self.is_repairable() || self.failed_after_failures() {
             graph::GraphState::unknown_of_repairs
         } else {
             graph::GraphState::unknown
@@ -308,7 +308,7 @@ impl Run {
 
     /// True if it ended at a node that declares a failure, after others had failed and the graph had gone on: a run that
     /// continues it begins at the first of these, unless at-most-once nodes were carried out since.
-    pub fn fails_behind_failures(&self) -> bool {
+    pub fn failed_after_failures(&self) -> bool {
         let Some(Outcome::Error { error }) = self.outcome() else {
             return false;
         };

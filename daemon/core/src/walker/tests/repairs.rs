@@ -197,7 +197,7 @@ fn run_that_ended_at_a_fail_node_walks_on_from_the_failed_branch() {
         first.path(),
         "checks:parallel note:ok judge:gate reject:error"
     );
-    assert!(first.run().fails_behind_failures());
+    assert!(first.run().failed_after_failures());
     let mut second = Stage::of(CHECKS, walking_on(first.run()));
     second.call();
     second.crash();
@@ -232,11 +232,11 @@ fn failure_on_the_way_of_a_walk_from_a_failure_counts_anew() {
 }
 
 #[test]
-fn at_most_once_node_behind_a_failure_bars_the_walk_from_there() {
+fn at_most_once_node_after_a_failure_bars_the_walk_from_there() {
     let config = CHECKS.replace("note: {action", "note: {effect: at_most_once, action");
     let mut first = Stage::of(&config, run(json!({}), None));
     first.play_with(red);
-    assert!(!first.run().fails_behind_failures());
+    assert!(!first.run().failed_after_failures());
     let failed = first.run().first_failed().unwrap();
     assert_eq!(failed.once_since, ["note".into()]);
 }
