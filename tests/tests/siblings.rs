@@ -118,7 +118,7 @@ fn failed_branch_stops_processes_and_child_runs_but_not_at_most_once_ones() {
     let below = until("the child run to be cancelled", || {
         child("t/below").filter(|run| run["status"] == "cancelled")
     });
-    assert_eq!(below["cancel"]["reason"], "sibling_failure", "{below}");
+    assert_eq!(below["cancel"]["by"], "sibling_failure", "{below}");
     // The at-most-once call ends by itself, and nothing follows it.
     let once = child("t/once").unwrap();
     assert_eq!(once["status"], "running", "{once}");
