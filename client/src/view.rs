@@ -5,6 +5,7 @@
 //! **Never** makes text for people, waits, or reads a clock. A renderer does, for lines, a screen, or a page.
 //! **Order.** Events arrive in the order of the stream. Events that this client does not know are ignored.
 
+mod command;
 mod model_text;
 mod update;
 
@@ -17,8 +18,10 @@ use rye_core::model::event::{
     CognitionIn, ItemCompleted, RetryScheduled, StepCompleted, ToolCallResult, Warning,
 };
 use rye_core::model::{Event, GraphEvent, RunEvent, StepStatus, ThreadEvent};
+use rye_core::money::Usd;
 use rye_proto::v1::{self, ItemCount};
 
+pub use self::command::ShellCommand;
 use self::model_text::{ShownText, TextChange};
 pub use self::update::{StepEnd, ViewUpdate};
 
@@ -48,8 +51,10 @@ pub struct View {
     known: HashSet<String>,
     /// Error of the failed try that the next retry reports.
     why: Option<String>,
-    /// Items of a thread's calls in flight, by call id.
-    calls: HashMap<String, String>,
+    /// Money that the model calls of a thread have cost so far.
+    pub spend: Usd,
+    /// A thread's calls in flight, by call id.
+    calls: HashMap<String, CallInFlight>,
     shown_text: ShownText,
 }
 
@@ -68,6 +73,13 @@ pub struct CurrentStep {
     pub items: Option<ItemCount>,
     /// Number of items whose results come from an earlier run.
     pub cached: u32,
+}
+
+/// A call of a thread.
+#[derive(Debug)]
+struct CallInFlight {
+    item: String,
+    command: Option<ShellCommand>,
 }
 
 /// A failed item of a foreach or parallel step.
@@ -105,6 +117,7 @@ impl View {
             retrying: HashSet::new(),
             known: HashSet::new(),
             why: None,
+            spend: Usd::ZERO,
             calls: HashMap::new(),
             shown_text: ShownText::default(),
         }
@@ -139,6 +152,14 @@ impl View {
                 node: node.clone(),
                 message: message.clone(),
             });
+        }
+        if let RunEvent::BudgetSettled(settled) = event {
+            // A sum that overflows is no longer shown exactly, and no run spends that much.
+            self.spend = self
+                .spend
+                .checked_add(settled.usage.money)
+                .unwrap_or(self.spend);
+            return None;
         }
         let RunEvent::StepStarted(started) = event else {
             return None;
@@ -329,7 +350,11 @@ impl View {
         if let ThreadEvent::ToolCallStart(call) = event {
             let item = call.item.rsplit_once(':');
             let item = item.map_or(call.item.as_str(), |(_, id)| id);
-            self.calls.insert(call.call_id.clone(), item.to_owned());
+            let in_flight = CallInFlight {
+                item: item.to_owned(),
+                command: ShellCommand::of(item, &call.input),
+            };
+            self.calls.insert(call.call_id.clone(), in_flight);
             self.current = Some(CurrentStep::of(call.turn, item, at));
             return Some(child_of(call.child.as_ref(), item).unwrap_or(ViewUpdate::CurrentChanged));
         }
@@ -341,10 +366,15 @@ impl View {
 
     fn call_ended(&mut self, result: &ToolCallResult) -> Option<ViewUpdate> {
         // A call that was answered before it began has no item: a refusal, or the outputs, which are shown at the end.
-        let item = self.calls.remove(&result.call_id);
-        if item.is_none() && !result.is_error {
+        let call = self.calls.remove(&result.call_id);
+        if call.is_none() && !result.is_error {
             return None;
         }
+        let (item, command) = match call {
+            Some(call) => (Some(call.item), call.command),
+            None => (None, None),
+        };
+        let command = command.map(|command| command.ended(&result.output));
         if self.calls.is_empty() {
             self.current = None;
         }
@@ -353,6 +383,7 @@ impl View {
             item,
             elapsed_ms: result.duration_ms,
             error: result.is_error.then(|| result.output.clone()),
+            command,
         })
     }
 }
@@ -380,6 +411,7 @@ fn child_of(child: Option<&RunId>, label: &str) -> Option<ViewUpdate> {
 
 #[cfg(test)]
 mod tests {
+    use rye_core::ledger::Usage;
     use serde_json::{Value, json};
 
     use super::*;
@@ -468,6 +500,37 @@ mod tests {
     }
 
     #[test]
+    fn a_shell_call_has_its_command_and_spend_adds_up() {
+        let mut view = View::new("t/count", 0);
+        let call = json!({"turn": 1, "position": 0, "call_id": "a", "tool": "rye_execute", "item": "tool:rye/bash",
+                          "input": {"command": "pytest -q"}, "attempt": 1, "effect": "idempotent", "key": "k"});
+        take(&mut view, "tool_call_start", &call);
+        let result = json!({"turn": 1, "position": 0, "call_id": "a", "output": "exit code 0\n--- stdout\n1 passed\n",
+                            "is_error": false, "duration_ms": 4});
+        let Some(ViewUpdate::Call {
+            command: Some(command),
+            ..
+        }) = take(&mut view, "tool_call_result", &result)
+        else {
+            panic!("no command");
+        };
+        assert_eq!(
+            (command.line.as_str(), command.last),
+            ("pytest -q", vec!["1 passed".to_owned()])
+        );
+        for (call, total) in [(1, 2), (2, 4)] {
+            let money = Usd::from_nanos(2);
+            let usage = Usage {
+                money,
+                ..Usage::default()
+            };
+            let settled = json!({"call": call, "amount": money, "usage": usage, "estimated": false, "because": "usage"});
+            take(&mut view, "budget_settled", &settled);
+            assert_eq!(view.spend, Usd::from_nanos(total), "{call}");
+        }
+    }
+
+    #[test]
     fn calls_of_a_thread_end_in_any_order() {
         let mut view = View::new("t/count", 0);
         let call = |id: &str| {
@@ -491,6 +554,7 @@ mod tests {
                 item: item.map(str::to_owned),
                 elapsed_ms: 400,
                 error: is_error.then(|| "no".to_owned()),
+                command: None,
             };
             assert_eq!(
                 take(&mut view, "tool_call_result", &result),

@@ -7,12 +7,14 @@
 //! [thread:<id>] turn 3 rye/bash ✓ 0.4s
 //! ```
 
-use rye_client::view::{CurrentStep, FailedItem, StepEnd, View, ViewUpdate};
+use rye_client::view::{CurrentStep, FailedItem, ShellCommand, StepEnd, View, ViewUpdate};
 use rye_core::clock::Timestamp;
 use rye_core::model::{RunKind, StepStatus};
+use rye_core::money::Usd;
 
+use super::budget::money;
 use super::screen::in_line;
-use super::{Style, elapsed, items_so_far, one_line};
+use super::{Style, cut, elapsed, items_so_far, one_line};
 
 /// Longest error in a line, in characters. The result has the whole text.
 const MAX_ERROR_CHARS: usize = 160;
@@ -98,10 +100,9 @@ impl Lines {
                     node.unwrap_or_default()
                 )
             }
-            ViewUpdate::Retracted { turn } => format!(
-                "{} the answer broke off; what was shown of it does not count",
-                self.turn(view, *turn)
-            ),
+            ViewUpdate::Retracted { turn } => {
+                format!("{} the answer broke off", self.turn(view, *turn))
+            }
             ViewUpdate::UserMessage { turn, text } => {
                 let text = one_line(text, MAX_MESSAGE_CHARS);
                 format!("{} is told: {text}", self.turn(view, *turn))
@@ -111,17 +112,24 @@ impl Lines {
                 item,
                 elapsed_ms,
                 error,
+                command,
             } => {
                 let item = item
                     .as_deref()
                     .map_or_else(|| "call refused".to_owned(), in_line);
                 let (head, time) = (self.turn(view, *turn), elapsed(*elapsed_ms));
+                let output = command.as_ref().map_or_else(String::new, shell_output);
                 match error {
                     Some(error) => {
-                        let why = one_line(error, MAX_ERROR_CHARS);
-                        format!("{head} {item} {} {time} ({why})", self.style.red("✗"))
+                        // The output is below.
+                        let why = match command {
+                            Some(_) => error.lines().next().unwrap_or_default(),
+                            None => error,
+                        };
+                        let (icon, why) = (self.style.red("✗"), one_line(why, MAX_ERROR_CHARS));
+                        format!("{head} {item} {icon} {time} ({why}){output}")
                     }
-                    None => format!("{head} {item} {} {time}", self.style.green("✓")),
+                    None => format!("{head} {item} {} {time}{output}", self.style.green("✓")),
                 }
             }
             ViewUpdate::TurnFailed {
@@ -157,8 +165,13 @@ impl Lines {
         let waits = if hand.waits { " waits" } else { "" };
         let items = hand.items.filter(|items| items.ended > 0);
         let items = items.map_or_else(String::new, |items| format!(" {}", items_so_far(items)));
+        let spend = if view.spend == Usd::ZERO {
+            String::new()
+        } else {
+            format!(" {} USD", money(&view.spend.to_string()))
+        };
         Some(Line::Current(format!(
-            "{head}{waits} ...{}{items}",
+            "{head}{waits} ...{}{items}{spend}",
             clock(hand, now)
         )))
     }
@@ -206,6 +219,21 @@ impl Lines {
         words.extend(detail(step).map(|detail| format!("({detail})")));
         words.join(" ")
     }
+}
+
+/// Renders a command and the end of its output, each line below the line of the call.
+fn shell_output(command: &ShellCommand) -> String {
+    let mut lines = vec![format!(
+        "\n  $ {}",
+        one_line(&command.line, MAX_MESSAGE_CHARS)
+    )];
+    if command.more > 0 {
+        let plural = if command.more == 1 { "" } else { "s" };
+        lines.push(format!("    … {} line{plural}", command.more));
+    }
+    let last = command.last.iter();
+    lines.extend(last.map(|line| format!("    {}", cut(line, Some(MAX_MESSAGE_CHARS)))));
+    lines.join("\n")
 }
 
 /// Renders the time since the step began. Returns an empty text below [`CLOCK`].
@@ -445,6 +473,7 @@ mod tests {
             item: item.map(str::to_owned),
             elapsed_ms: 400,
             error: error.map(str::to_owned),
+            command: None,
         };
         let failed = |pause_ms| ViewUpdate::TurnFailed {
             turn: 3,
@@ -471,5 +500,50 @@ mod tests {
                 Some(done(&format!("[thread:t/count] turn 3 {line}")))
             );
         }
+    }
+    #[test]
+    fn shell_call_shows_command_and_end_of_output_and_turn_shows_spend() {
+        let call = |error: Option<&str>, more| ViewUpdate::Call {
+            turn: 1,
+            item: Some("rye/bash".to_owned()),
+            elapsed_ms: 600,
+            error: error.map(str::to_owned),
+            command: Some(ShellCommand {
+                line: "pytest\n-q".to_owned(),
+                last: vec!["1 failed".to_owned()],
+                more,
+            }),
+        };
+        let mut view = View::new("t/fix", 0);
+        let lines = Lines::new(RunKind::Thread, Style::Plain);
+        for (update, expected) in [
+            (call(None, 0), "✓ 0.6s\n  $ pytest -q\n    1 failed"),
+            (
+                call(Some("exit code 1\n--- stdout\n1 failed"), 12),
+                "✗ 0.6s (exit code 1)\n  $ pytest -q\n    … 12 lines\n    1 failed",
+            ),
+        ] {
+            let expected = format!("[thread:t/fix] turn 1 rye/bash {expected}");
+            assert_eq!(
+                lines.line(&view, &update, Timestamp::from_ms(0)),
+                Some(done(&expected))
+            );
+        }
+        view.spend = Usd::from_nanos(12_300_000);
+        view.current = Some(CurrentStep {
+            number: 2,
+            name: String::new(),
+            since: None,
+            waits: false,
+            items: None,
+            cached: 0,
+        });
+        let line = lines.current_line(&view, Timestamp::from_ms(0));
+        assert_eq!(
+            line,
+            Some(Line::Current(
+                "[thread:t/fix] turn 2 ... 0.0123 USD".to_owned()
+            ))
+        );
     }
 }

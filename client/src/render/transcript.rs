@@ -5,7 +5,7 @@
 //!           I count the words.
 //! ```
 
-use rye_core::model::Event;
+use rye_core::model::{Event, RunEvent};
 use serde_json::Value;
 
 use super::screen::in_line;
@@ -23,6 +23,10 @@ pub(crate) fn event(seq: u64, timestamp: &str, event_type: &str, payload: &Value
             Some(said) => (said.brief, said.text),
             None => plain(payload),
         },
+        // The record of the run: item, text and configuration. `--json` has all of it.
+        Ok(Event::Run(RunEvent::RunCreated(_))) => {
+            (super::events::sentence(event_type, payload), String::new())
+        }
         Ok(Event::Run(_) | Event::Graph(_) | Event::Tool(_)) | Err(_) => plain(payload),
     };
     let (event_type, brief) = (in_line(event_type), in_line(&brief));
@@ -72,6 +76,7 @@ mod tests {
             ("tool_call_start", call, "tool_call_start   turn 1, a tool:rye/bash\n         {\n           \"x\": 1\n         }".to_owned()),
             ("tool_call_result", result, "tool_call_result  turn 1, a failed\n         no\n\n         route".to_owned()),
             ("run_started", json!({"epoch": 1}), "run_started       {\"epoch\":1}".to_owned()),
+            ("run_created", json!({"spec": "of another release"}), "run_created       {\"spec\":\"of another release\"}".to_owned()),
             ("moon_landed", json!({}), "moon_landed".to_owned()),
             ("moon\nlanded", json!({"by": "us"}), "moon\\nlanded      {\"by\":\"us\"}".to_owned()),
         ];

@@ -2,7 +2,7 @@
 
 use rye_core::model::StepStatus;
 
-use super::Child;
+use super::{Child, ShellCommand};
 use rye_proto::v1::ItemCount;
 
 /// Change by an event or a delta.
@@ -53,6 +53,8 @@ pub enum ViewUpdate {
         elapsed_ms: u64,
         /// Error, if the call failed.
         error: Option<String>,
+        /// Command of the call, if it executed one.
+        command: Option<ShellCommand>,
     },
     /// A call of the model failed.
     TurnFailed {
