@@ -352,7 +352,11 @@ impl Reader<'_, '_> {
         let element = child(metadata, "continuation_directive")?;
         self.check(element, &shape::LABEL);
         let text = text_of(element);
-        self.item(&text, ItemKind::Directive, text_start(element))
+        let item = self.item(&text, ItemKind::Directive, text_start(element))?;
+        let message =
+            "<continuation_directive> does nothing; a thread that is continued keeps its directive";
+        self.warn("no_effect", element.range().start, message);
+        Some(item)
     }
 
     fn cost(&mut self, metadata: Element<'_>) {

@@ -74,7 +74,11 @@ List {input:dir} and report the number of files.
 #[test]
 fn a_file_is_read_into_data() {
     let (directive, findings) = parse(SAMPLE, &id()).unwrap();
-    assert_eq!(findings, []);
+    assert_eq!(codes(&findings), ["no_effect"]);
+    assert!(
+        findings[0].message.contains("<continuation_directive>"),
+        "{findings:?}"
+    );
     assert_eq!(
         directive.extends.as_ref().unwrap().to_string(),
         "directive:team/base"
