@@ -16,6 +16,8 @@ const VERBS: [&str; 76] = [
     "key untrust",
     "sign",
     "verify",
+    "trust",
+    "untrust",
     "lock",
     "lock create",
     "lock verify",
