@@ -403,7 +403,7 @@ fn the_error_of_a_refused_graph_holds_its_errors_and_no_warnings() {
     let world = World::new();
     world.graph(
         "bad/both",
-        "start: nowhere\nnodes:\n  a: {type: foreach, over: [], on_item_error: collect, retry: 2, action: {item_id: rye/core/echo}, next: gone}",
+        "start: nowhere\nnodes:\n  a: {type: foreach, over: [], effect: at_most_once, retry: 2, action: {item_id: rye/core/echo}, next: gone}",
     );
     let checked = world.ryectl("graph validate bad/both --json").run();
     let checked = checked.code(1).json();

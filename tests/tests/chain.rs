@@ -643,8 +643,8 @@ fn interpreter_is_from_project_or_daemon_config() {
     let world = World::new();
     // The path is one argument, in spite of characters that are special in a shell.
     let ours = "tongues (of) [men] {and} $angels/speak";
-    let _fake = world.write(ours, "#!/bin/sh\necho '\"of the project\"'\n");
-    let _other = world.write("other/speak", "#!/bin/sh\necho '\"of the daemon\"'\n");
+    let _fake = world.write(ours, "#!/bin/sh\necho of the project\n");
+    let _other = world.write("other/speak", "#!/bin/sh\necho of the daemon\n");
     for path in [ours, "other/speak"] {
         use std::os::unix::fs::PermissionsExt as _;
         let path = world.project().join(path);
@@ -661,7 +661,7 @@ fn interpreter_is_from_project_or_daemon_config() {
         .ryectl("execute tool t/speaking --json --trace")
         .ok()
         .json();
-    assert_eq!(out["data"], "of the project");
+    assert_eq!(out["data"]["stdout"], "of the project\n");
     let trace = out["trace"].as_array().unwrap();
     let found = trace
         .iter()
@@ -672,7 +672,7 @@ fn interpreter_is_from_project_or_daemon_config() {
     let other = world.project().join("other/speak").display().to_string();
     let _daemon = world.start(&format!("interpreters: {{RYE_TONGUE: {other}}}\n"));
     let out = world.ryectl("execute tool t/speaking --json").ok().json();
-    assert_eq!(out["data"], "of the daemon");
+    assert_eq!(out["data"]["stdout"], "of the daemon\n");
 }
 
 #[test]

@@ -146,6 +146,8 @@ fn a_reader_that_goes_away_ends_verbs_that_follow_a_silent_run() {
         if verb.starts_with("events") {
             let mut lines = stdout.lines().map_while(Result::ok);
             assert!(lines.any(|line| line.contains("process_started")));
+        } else {
+            drop(stdout);
         }
         // The reader is gone here, and nothing more is printed.
         let out = Outcome::of(child);
