@@ -337,9 +337,8 @@ async fn child_run(
 /// Result of a run for its caller, with its cost and that of the runs below it.
 async fn result_of(services: &Arc<Services>, run: &Arc<Run>) -> Value {
     let mut result = run.result();
-    if !run.spec.is_single_step()
-        && let Ok(cost) = services.runs().cost(Arc::clone(run)).await
-    {
+    let cost = services.runs().cost(Arc::clone(run)).await;
+    if let (false, Ok(cost)) = (run.spec.is_single_step(), cost) {
         result["cost"] = Value::Object(cost.numbers());
     }
     result

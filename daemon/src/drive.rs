@@ -26,6 +26,7 @@
 mod attempt;
 mod budget_wait;
 mod context;
+mod ends;
 mod fail;
 mod job;
 mod lookahead;
@@ -432,13 +433,6 @@ impl<'a, K: Kind> Drive<'a, K> {
         Ok(true)
     }
 
-    /// Stops calls whose outcome is of no use any more.
-    fn stop_useless(&self) {
-        for slot in self.machine.useless() {
-            self.stop.stop_call(slot);
-        }
-    }
-
     /// Starts `calls` once the commit that announces them is durable. Calls announced earlier pass `None`.
     fn begin(&mut self, calls: Vec<plan::Planned<K::Plan>>, announced: Option<Ticket>) {
         let run = self.machine.run();
@@ -499,31 +493,6 @@ impl<'a, K: Kind> Drive<'a, K> {
     fn take_reports(&mut self) {
         while let Ok((slot, signal)) = self.reports.try_recv() {
             self.take_report(slot, signal);
-        }
-    }
-
-    /// Takes the end of a call. A call that was stopped because of a cancel leaves no fact, since it did not complete.
-    async fn take(&mut self, call: Box<Call>, ended: Ended) {
-        self.take_reports();
-        let now = self.services.clock.tick();
-        let is_useless = self.stop.release_call(call.slot);
-        match ended {
-            Ended::Stopped(_) if is_useless && self.stop.urgency() == Urgency::None => {
-                let events = self.machine.stopped(now, call.slot);
-                self.facts.extend(events);
-            }
-            Ended::Stopped(_) => self.machine.abandon(call.slot),
-            Ended::Suspended(child) => self.machine.suspend_for(call.slot, child),
-            Ended::Exhausted(lack) => {
-                self.shortage = Some(lack);
-                self.unstarted.push(*call);
-            }
-            Ended::Outcome(outcome) => {
-                self.tries = storage_backoff::Pauses::default();
-                self.charges.push(outcome.charge.clone());
-                let events = plan::conclude(&mut self.machine, now, call.slot, outcome).await;
-                self.facts.extend(events);
-            }
         }
     }
 

@@ -51,6 +51,7 @@ mod work;
 mod run;
 
 mod death;
+mod failed_part;
 mod raised;
 mod report;
 

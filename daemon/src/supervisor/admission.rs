@@ -428,11 +428,7 @@ fn start_from(
     let (node, (state, left), extent) = match start_at {
         StartAt::Start => return Ok((None, None)),
         StartAt::Continue { run, failed, .. } if *failed || run.failed_after_failures() => {
-            let (node, state, mut left) = repairs::from_failed(run)?;
-            if run.spec.content_hash != content_hash {
-                left.items = None;
-            }
-            (node, (state, left), Extent::FromFailed)
+            repairs::from_failed(run, content_hash)?
         }
         StartAt::Continue { run, .. } if run.is_repairable() => {
             return repairs::of(run, graph, content_hash).map(|start| (Some(start), None));

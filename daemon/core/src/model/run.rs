@@ -13,7 +13,7 @@ use super::event::{
     BudgetSettled, Event, GraphEvent, RunEvent, RunKilled, RunResumed, RunStarted, ThreadEvent,
     While,
 };
-use super::failure::{Failure, GRAPH_FAILED};
+use super::failure::Failure;
 use super::graph::{SuppressedError, UnfinishedWork};
 use super::kill::{Kill, KillReceipt};
 use super::life::{Illegal, Life, Outcome, Status};
@@ -281,22 +281,6 @@ impl Run {
         self.graph().map(unknown).unwrap_or_default()
     }
 
-    /// The same for a run that walks on from the first failure of this one: all that it may reach again.
-    pub fn unknown_from_failed(&self) -> Vec<Unknown> {
-        let mut unknown = self.unknown();
-        let more = [
-            graph::GraphState::unknown,
-            graph::GraphState::unknown_of_repairs,
-        ];
-        let more = more.map(|unknown| self.graph().map(unknown).unwrap_or_default());
-        for one in more.into_iter().flatten() {
-            if !unknown.contains(&one) {
-                unknown.push(one);
-            }
-        }
-        unknown
-    }
-
     /// True if it completed and a part of it failed, so that a run that continues it repeats that part.
     pub fn is_repairable(&self) -> bool {
         let outcome = self.outcome();
@@ -304,30 +288,6 @@ impl Run {
             && self
                 .graph()
                 .is_some_and(|state| !state.unrepaired.is_empty())
-    }
-
-    /// True if it ended at a node that declares a failure, after others had failed and the graph had gone on: a run that
-    /// continues it begins at the first of these, unless at-most-once nodes were carried out since.
-    pub fn failed_after_failures(&self) -> bool {
-        let Some(Outcome::Error { error }) = self.outcome() else {
-            return false;
-        };
-        // A failed child run hands its class on.
-        let is_own = self.graph().is_some_and(|state| {
-            let stood = state.stood();
-            stood.child().is_none() && stood.items().is_none()
-        });
-        is_own
-            && error.class.as_deref() == Some(GRAPH_FAILED)
-            && self
-                .first_failed()
-                .is_some_and(|first| first.once_since.is_empty())
-    }
-
-    /// Returns the first node that failed, whole or in some of its items, and after which this ended graph run went on.
-    pub fn first_failed(&self) -> Option<&graph::Unrepaired> {
-        self.outcome()?;
-        self.graph()?.unrepaired.first().map(|first| &**first)
     }
 
     /// True if it is suspended after a failure about which no further hook is called: resuming it is another try.

@@ -7,17 +7,14 @@
 
 mod parts;
 
-mod again;
-mod close;
-mod siblings;
+mod ends;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use self::again::Pauses;
-use self::close::too_large;
+use self::ends::{Pauses, too_large};
 pub(super) use self::parts::Parts;
 use super::evaluate::{View, lost, resolve, value_of, values};
 use super::failure::{Repeat, error_document};

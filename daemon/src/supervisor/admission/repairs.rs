@@ -7,8 +7,12 @@ use rye_core::model::{Extent, Run, StartFrom, UnfinishedWork};
 
 use super::Error;
 
-/// Returns the first node of `run` that failed and after which it went on, with the state and the work to take over.
-pub(super) fn from_failed(run: &Run) -> Result<(String, GraphState, UnfinishedWork), Error> {
+/// Returns the first node of `run` that failed and after which it went on, with the state and the work to take over, and
+/// the extent.
+pub(super) fn from_failed(
+    run: &Run,
+    content_hash: &str,
+) -> Result<(String, (GraphState, UnfinishedWork), Extent), Error> {
     let unfit = |problem: String| Error::Unfit {
         run: run.id.clone(),
         problem,
@@ -27,8 +31,12 @@ pub(super) fn from_failed(run: &Run) -> Result<(String, GraphState, UnfinishedWo
             first.node
         )));
     }
-    let left = first.left.clone().reopened();
-    Ok((first.node.to_string(), state, left))
+    let mut left = first.left.clone().reopened();
+    if run.spec.content_hash != content_hash {
+        // The items of another text of the graph may differ from those of this one.
+        left.items = None;
+    }
+    Ok((first.node.to_string(), (state, left), Extent::FromFailed))
 }
 
 /// Returns the start position for repeating the failed nodes of `run`: the node that failed first.
