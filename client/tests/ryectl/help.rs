@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb as it is typed.
-const VERBS: [&str; 76] = [
+const VERBS: [&str; 78] = [
     "",
     "init",
     "key",
