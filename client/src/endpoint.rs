@@ -18,6 +18,7 @@ mod force;
 mod holder;
 mod probe;
 
+use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -80,6 +81,8 @@ pub struct Endpoint {
     fallback: Option<PathBuf>,
     /// True if the user named the socket; then no other one is tried.
     is_explicit: bool,
+    /// `PATH` of a daemon that is started.
+    daemon_path: Option<OsString>,
 }
 
 /// Result of stopping a daemon.
@@ -125,6 +128,7 @@ impl Endpoint {
             state_dir,
             fallback,
             is_explicit: choice.socket.is_some(),
+            daemon_path: environment.daemon_path.clone(),
         })
     }
 
@@ -418,6 +422,7 @@ mod tests {
                 state_dir: "/state".into(),
                 fallback: None,
                 is_explicit: true,
+                daemon_path: None,
             }
         );
     }

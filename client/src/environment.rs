@@ -3,7 +3,7 @@
 //! **Owns** the only read of environment variables that are not options of the command line; those are declared with
 //! their flags. All other code gets an [`Environment`].
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use rye_core::clock::Timestamp;
@@ -24,6 +24,9 @@ pub struct Environment {
     pub user_space: Option<PathBuf>,
     /// `XDG_STATE_HOME`.
     pub state_home: Option<PathBuf>,
+    /// `PATH` for a daemon that this process starts: without the programs of a virtual environment of Python, which
+    /// belongs to one project.
+    pub daemon_path: Option<OsString>,
     /// `XDG_RUNTIME_DIR`.
     pub runtime_dir: Option<PathBuf>,
     /// Working directory of the command; `None` if it was removed.
@@ -85,6 +88,7 @@ impl Environment {
             home: directory("HOME"),
             user_space: set("USER_SPACE").map(PathBuf::from),
             state_home: directory("XDG_STATE_HOME"),
+            daemon_path: set("PATH").map(|path| without_venv(&path, directory("VIRTUAL_ENV"))),
             runtime_dir: directory("XDG_RUNTIME_DIR"),
             current_dir: None,
             inside_run: set("RYE_RUN_ID").is_some() || set("RYE_ATTEMPT").is_some(),
@@ -93,6 +97,16 @@ impl Environment {
             now: Timestamp::default(),
         }
     }
+}
+
+/// Returns `path` without the `bin` of the virtual environment `venv`.
+fn without_venv(path: &OsStr, venv: Option<PathBuf>) -> OsString {
+    let Some(programs) = venv.map(|venv| venv.join("bin")) else {
+        return path.to_owned();
+    };
+    let kept = std::env::split_paths(path).filter(|directory| *directory != programs);
+    // It fails only for a directory with a colon, which no `PATH` names.
+    std::env::join_paths(kept).unwrap_or_else(|_| path.to_owned())
 }
 
 #[cfg(test)]
@@ -112,6 +126,20 @@ mod tests {
         for name in asked.into_inner() {
             assert!(said.contains(&name), "{name}");
         }
+    }
+
+    #[test]
+    fn a_daemon_gets_no_path_of_a_virtual_environment() {
+        for (path, venv, expected) in [
+            ("/p/.venv/bin:/usr/bin:/bin", "/p/.venv", "/usr/bin:/bin"),
+            ("/usr/bin:/p/.venv/bin/", "/p/.venv", "/usr/bin"),
+            ("/q/.venv/bin:/bin", "/p/.venv", "/q/.venv/bin:/bin"),
+            ("/p/.venv/bin:/bin", "", "/p/.venv/bin:/bin"),
+        ] {
+            let environment = environment(&[("PATH", path), ("VIRTUAL_ENV", venv)]);
+            assert_eq!(environment.daemon_path, Some(expected.into()), "{path}");
+        }
+        assert_eq!(environment(&[]).daemon_path, None);
     }
 
     fn environment(variables: &[(&str, &str)]) -> Environment {

@@ -17,7 +17,7 @@ mod layer;
 mod print;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -106,7 +106,9 @@ pub struct ChildEnv {
     pub pass: Vec<String>,
     /// Patterns from the setting `env.secrets`.
     pub secrets: Vec<String>,
-    /// PATH, HOME, LANG, TZ and the names of `pass`, as far as the daemon has them.
+    /// PATH from the setting `env.path`; `None` for that of the daemon.
+    pub path: Option<String>,
+    /// PATH, HOME, LANG, LC_*, TZ and the names of `pass`, as far as the daemon has them.
     pub base: Vec<(OsString, OsString)>,
 }
 
@@ -254,6 +256,9 @@ pub enum Error {
         reason: &'static str,
         origin: SettingOrigin,
     },
+    /// A relative directory would depend on the project.
+    #[error("`{path}` is no list of absolute directories (`env.path`, {origin})")]
+    ChildPath { path: String, origin: SettingOrigin },
 }
 
 impl Kinded for Error {
@@ -269,7 +274,8 @@ impl Kinded for Error {
             | Self::Level { .. }
             | Self::SegmentBytes { .. }
             | Self::Interpreter { .. }
-            | Self::Pass { .. } => ErrorKind::Invalid,
+            | Self::Pass { .. }
+            | Self::ChildPath { .. } => ErrorKind::Invalid,
         }
     }
 }
@@ -519,13 +525,29 @@ fn child_env(stack: &mut Stack, environment: &Environment) -> Result<ChildEnv, E
             origin: stack.origin("env.pass"),
         });
     }
+    let path = stack.pick("env.path", |layer| layer.env.path.clone());
+    let path = path.filter(|path| path != layer::AUTO);
+    if let Some(path) = &path
+        && !std::env::split_paths(path).all(|directory| directory.is_absolute())
+    {
+        return Err(Error::ChildPath {
+            path: path.clone(),
+            origin: stack.origin("env.path"),
+        });
+    }
     let mut base: Vec<(OsString, OsString)> = Vec::new();
-    let always = ["PATH", "HOME", "LANG", "TZ"].map(|name| (name, environment.get(name)));
+    let of_path = path.as_deref().map(OsStr::new);
+    let of_path = ("PATH", of_path.or_else(|| environment.get("PATH")));
+    let always = ["HOME", "LANG", "TZ"].map(|name| (name, environment.get(name)));
+    let always = [of_path]
+        .into_iter()
+        .chain(always)
+        .chain(environment.locale());
     // Requested variables are passed unchanged, even if they are empty.
     let asked = pass
         .iter()
         .map(|name| (name.as_str(), environment.exact(name)));
-    for (name, value) in always.into_iter().chain(asked) {
+    for (name, value) in always.chain(asked) {
         if let Some(value) = value
             && !base.iter().any(|(known, _)| known == name)
         {
@@ -537,6 +559,7 @@ fn child_env(stack: &mut Stack, environment: &Environment) -> Result<ChildEnv, E
         .unwrap_or_else(|| SECRETS.map(str::to_owned).to_vec());
     Ok(ChildEnv {
         pass,
+        path,
         secrets,
         base,
     })

@@ -293,6 +293,7 @@ impl Node {
             adopted,
             adoption,
         } = self;
+        let tools = rpc::tool_environment(&config.env, spawner.inheritance());
         let clock = Arc::new(HostClock);
         let fingerprint = key.fingerprint().to_string();
         let wall: Arc<dyn Clock> = Arc::<HostClock>::clone(&clock);
@@ -324,6 +325,7 @@ impl Node {
             node_fingerprint: fingerprint,
             stopping: supervisor.stopping(),
             exports: Arc::clone(&exports),
+            tools,
         });
         let mut tasks = Scope::new();
         let owner = supervisor.clone();

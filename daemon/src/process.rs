@@ -56,10 +56,10 @@ mod tests;
 
 pub use ending::{Captured, Exit, Exited, Stop, StopReason, Stopper};
 pub use error::Error;
-pub use host::{OpenFiles, harden, memory_of_host, most_open_files};
+pub use host::{Inheritance, OpenFiles, harden, memory_of_host, most_open_files};
 pub use image::file_path;
 pub use peer::{Lineage, Peer};
-pub use plan::{ATTEMPT_VARIABLE, DEFAULT_GRACE, Input, KILL_GRACE, Plan, Tap};
+pub use plan::{ATTEMPT_VARIABLE, DEFAULT_GRACE, Input, KILL_GRACE, MAX_ARGUMENT_BYTES, Plan, Tap};
 pub use procfs::{boot_id, pid_host, start_time};
 pub use running::Running;
 pub use spawn::Spawner;

@@ -51,7 +51,7 @@ use crate::access::Access;
 use crate::process::most_open_files;
 
 pub use self::listener::{Listener, Listeners};
-pub use self::node::Facts as NodeFacts;
+pub use self::node::{Facts as NodeFacts, tool_environment};
 
 /// Accepted connections that wait for the server.
 const ACCEPT_QUEUE: usize = 64;

@@ -35,6 +35,7 @@ const SERIALIZED: &[&str] = &[
     "Step",
     "SuppressedError",
     "Suspension",
+    "ToolEnvironment",
     "UncertainAttempt",
     "ValidateResponse",
 ];
@@ -107,7 +108,12 @@ const FIELDS: &[(&str, &[&str])] = &[
     ),
     (
         r#"skip_serializing_if = "Option::is_none""#,
-        &["ProcessEnd.exit_code", "ProcessEnd.signal", "Step.items"],
+        &[
+            "InfoResponse.tools",
+            "ProcessEnd.exit_code",
+            "ProcessEnd.signal",
+            "Step.items",
+        ],
     ),
     (
         r#"rename = "payload", serialize_with = "crate::json::field::payload_json""#,

@@ -1,6 +1,10 @@
 //! Variables that a graph requires: checked before its first step, in exactly the environment of its tools.
 
+use std::fs;
+
 use rye_tests::World;
+use rye_tests::command::program;
+use serde_json::json;
 
 /// Shows the value of `NAME` in a tool, in angle brackets.
 fn show(name: &str) -> String {
@@ -158,4 +162,60 @@ fn a_planted_env_file_runs_nothing() {
     );
     let _out = world.ryectl("execute tool t/script").ok();
     assert!(!world.project().join("planted-ran").exists());
+}
+
+#[test]
+fn tools_do_not_inherit_settings_of_shell_that_starts_daemon() {
+    let world = World::new();
+    let venv = world.root().join("venv");
+    let binaries = venv.join("bin");
+    fs::create_dir_all(&binaries).unwrap();
+    let path = std::env::var_os("PATH").unwrap();
+    let path = std::env::join_paths(
+        [&binaries]
+            .into_iter()
+            .cloned()
+            .chain(std::env::split_paths(&path)),
+    )
+    .unwrap();
+    let ryectl = world
+        .ryectl("daemon start")
+        .env("PATH", &path)
+        .env("VIRTUAL_ENV", &venv)
+        .env("LC_ALL", "C.UTF-8")
+        .into_command();
+    // A shell with settings of its own.
+    let mut shell = program("sh");
+    shell.args([
+        "-c",
+        "umask 077; ulimit -S -t 7; ulimit -S -f 100000; exec \"$@\"",
+        "sh",
+    ]);
+    shell.arg(ryectl.get_program()).args(ryectl.get_args());
+    for (name, value) in ryectl.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell.current_dir(world.project());
+    assert!(shell.status().unwrap().success());
+    let command = "umask; ulimit -S -t; ulimit -S -f; echo \"$PATH\"; echo \"$LC_ALL\"";
+    let out = world.ryectl("execute tool rye/bash --json --params -");
+    let out = out
+        .stdin(json!({"command": command}).to_string())
+        .ok()
+        .json();
+    let stdout = out["data"]["stdout"].as_str().unwrap();
+    let lines: Vec<_> = stdout.lines().collect();
+    assert_eq!(lines[0], "0022");
+    assert_ne!(lines[1], "7");
+    assert_ne!(lines[2], "100000");
+    assert!(!lines[3].contains(binaries.to_str().unwrap()), "{stdout}");
+    assert_eq!(lines[4], "C.UTF-8");
+    let info = world.info();
+    assert_eq!(info["tools"]["umask"], "0022");
+    assert_eq!(info["tools"]["nice"], 0);
+    let variables = info["tools"]["variables"].as_array().unwrap();
+    assert!(variables.contains(&json!("LC_ALL=C.UTF-8")), "{info}");
 }

@@ -525,3 +525,40 @@ fn vanished_at_most_once_tool_suspends_run_despite_node_settings() {
     assert_eq!(world.settled(&run)["status"], "completed");
     assert_eq!(ran(), "run\n");
 }
+
+#[test]
+fn values_too_long_for_the_kernel_are_refused_by_name_and_pass_by_stdin() {
+    let world = World::new();
+    let long = "x".repeat(200_000);
+    for (field, params) in [
+        (
+            "`env.B` has 200002 bytes",
+            json!({"command": "true", "env": {"B": long}}),
+        ),
+        (
+            "`args[1]` has 200000 bytes",
+            json!({"command": "true", "args": ["a", long]}),
+        ),
+        (
+            "`command` has 200005 bytes",
+            json!({"command": format!("echo {long}")}),
+        ),
+    ] {
+        let refused = format!("{:?}", bash(&world, &params).code_among(&[1, 2]));
+        for part in [field, "at most 131071", "by `stdin`"] {
+            assert!(refused.contains(part), "{part}: {refused:.400}");
+        }
+    }
+    let many = vec!["x".repeat(130_000); 60];
+    let refused = bash(&world, &json!({"command": "true", "args": many})).code(1);
+    let _named = refused.stderr_contains(&["bytes together", "pass large data on stdin"]);
+    let out = bash(
+        &world,
+        &json!({"command": "wc -c", "stdin": "x".repeat(5_000_000)}),
+    )
+    .code(0);
+    assert_eq!(
+        out.json()["data"]["stdout"].as_str().unwrap().trim(),
+        "5000000"
+    );
+}

@@ -1,5 +1,7 @@
 //! The help of `ryectl` itself: its verbs in groups.
 
+use std::ffi::OsStr;
+
 use clap::builder::StyledStr;
 use clap::{Command, CommandFactory as _};
 
@@ -59,7 +61,14 @@ const GROUPS: [(&str, &[&str]); 6] = [
 
 /// Returns the command line with its help.
 pub(crate) fn command() -> Command {
-    let mut command = Cli::command();
+    // As in shells, an empty variable counts as unset.
+    let mut command = Cli::command().mut_args(|arg| {
+        let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+        match arg.get_env() {
+            Some(name) if is_empty(name) => arg.env(None),
+            Some(_) | None => arg,
+        }
+    });
     let template = template(&command);
     let groups: Vec<String> = command
         .get_subcommands()

@@ -13,11 +13,14 @@
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
+use nix::sys::stat::{Mode, umask};
 use tokio::time::Instant;
 
 use rye_core::served_at::Holder;
@@ -36,11 +39,8 @@ const LOG_TAIL_BYTES: u64 = 4096;
 
 /// Starts the daemon next to this program. Returns a client once the daemon that holds the state directory answers.
 pub(super) async fn start(endpoint: &Endpoint) -> Result<Client, Error> {
-    let Endpoint {
-        socket, state_dir, ..
-    } = endpoint;
-    let log = state_dir.join("ryed.log");
-    let mut child = spawn(socket, state_dir, &log)?;
+    let log = endpoint.state_dir.join("ryed.log");
+    let mut child = spawn(endpoint, &log)?;
     let mut deadline = Instant::now() + PATIENCE;
     let mut pause = Pause::default();
     let mut ended = None;
@@ -57,7 +57,7 @@ pub(super) async fn start(endpoint: &Endpoint) -> Result<Client, Error> {
         {
             let is_refused = status.code() == Some(i32::from(Exit::Precondition.code()));
             if !is_refused || endpoint.holder() == Holder::None {
-                return Err(not_ready(format!("it ended with {status}"), log));
+                return Err(not_ready(describe(status), log));
             }
             // Another daemon holds the state directory; most likely another client has just started it.
             ended = Some(status);
@@ -76,6 +76,23 @@ pub(super) async fn start(endpoint: &Endpoint) -> Result<Client, Error> {
         }
         pause.rest().await;
     }
+}
+
+/// Describes the end of a daemon that did not start. Its parent reports the signal that ended it as exit code.
+fn describe(status: ExitStatus) -> String {
+    let code = status.code().filter(|code| *code > 128);
+    let signal = status.signal().or(code.map(|code| code - 128));
+    let Some(Ok(signal)) = signal.map(Signal::try_from) else {
+        return format!("it ended with {status}");
+    };
+    let limit = if signal == Signal::SIGXFSZ {
+        ": this shell limits the size of files (`ulimit -Hf`)"
+    } else if signal == Signal::SIGXCPU {
+        ": this shell limits the time of processes (`ulimit -Ht`)"
+    } else {
+        ""
+    };
+    format!("{signal} ended it{limit}")
 }
 
 /// Explains that another daemon holds the state directory and does not answer.
@@ -108,7 +125,13 @@ async fn ready(endpoint: &Endpoint, deadline: Instant) -> Result<Option<Client>,
     clippy::disallowed_methods,
     reason = "the client starts one process, the daemon, and does so here"
 )]
-fn spawn(socket: &Path, state_dir: &Path, log: &Path) -> Result<Child, Error> {
+fn spawn(endpoint: &Endpoint, log: &Path) -> Result<Child, Error> {
+    let Endpoint {
+        socket,
+        state_dir,
+        daemon_path,
+        ..
+    } = endpoint;
     let program = sibling_ryed().map_err(|source| Error::CannotStart {
         what: "find the directory of",
         path: PathBuf::from("ryectl"),
@@ -120,7 +143,7 @@ fn spawn(socket: &Path, state_dir: &Path, log: &Path) -> Result<Child, Error> {
         .create(state_dir)
         .map_err(|source| Error::CannotStart {
             what: "create the directory",
-            path: state_dir.to_owned(),
+            path: state_dir.clone(),
             source,
         })?;
     let cannot_log = |source| Error::CannotStart {
@@ -145,7 +168,10 @@ fn spawn(socket: &Path, state_dir: &Path, log: &Path) -> Result<Child, Error> {
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(errors);
-    // SAFETY: `detach` makes two system calls and touches no memory, so it is async-signal-safe.
+    if let Some(path) = daemon_path {
+        command.env("PATH", path);
+    }
+    // SAFETY: `detach` only makes system calls and touches no memory, so it is async-signal-safe.
     unsafe {
         command.pre_exec(detach);
     }
@@ -160,6 +186,7 @@ fn spawn(socket: &Path, state_dir: &Path, log: &Path) -> Result<Child, Error> {
 /// descriptors keep a pipe or lock that we inherited from living on in the daemon.
 fn detach() -> io::Result<()> {
     nix::unistd::setsid()?;
+    forget_shell();
     // CLOEXEC instead of closing: the pipe that reports a failed exec is among them. Kernels before 5.11 refuse the
     // flag. Then inherited descriptors stay open, which harms only their other ends.
     // SAFETY: the call only changes flags of descriptors.
@@ -171,6 +198,26 @@ fn detach() -> io::Result<()> {
         )
     };
     Ok(())
+}
+
+/// Settings of the shell that happens to start the daemon must not be in force for all runs of all projects. Runs in the
+/// child between fork and exec. Hard limits stay: they are the administrator's.
+fn forget_shell() {
+    umask(Mode::from_bits_truncate(0o022));
+    for resource in [
+        Resource::RLIMIT_CPU,
+        Resource::RLIMIT_FSIZE,
+        Resource::RLIMIT_AS,
+        Resource::RLIMIT_DATA,
+        Resource::RLIMIT_RSS,
+        Resource::RLIMIT_NPROC,
+    ] {
+        if let Ok((_, hard)) = getrlimit(resource) {
+            let _best_effort = setrlimit(resource, hard, hard);
+        }
+    }
+    // SAFETY: the call only changes the priority of this process. Without privileges the kernel may refuse a higher one.
+    let _best_effort = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
 }
 
 fn sibling_ryed() -> io::Result<PathBuf> {
@@ -212,6 +259,24 @@ fn text_of_log_line(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signal_of_failed_start_is_named_with_limit_of_shell() {
+        for (status, expected) in [
+            (5 << 8, "it ended with exit status: 5"),
+            (
+                153 << 8,
+                "SIGXFSZ ended it: this shell limits the size of files (`ulimit -Hf`)",
+            ),
+            (
+                24,
+                "SIGXCPU ended it: this shell limits the time of processes (`ulimit -Ht`)",
+            ),
+            (139 << 8, "SIGSEGV ended it"),
+        ] {
+            assert_eq!(describe(ExitStatus::from_raw(status)), expected);
+        }
+    }
 
     #[test]
     fn failed_start_reports_last_nonempty_log_line() {

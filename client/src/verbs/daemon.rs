@@ -146,6 +146,7 @@ async fn info(session: &mut Session) -> Result<Exit, Failure> {
     let now = session.environment.now;
     let started = daemon.started_at.as_ref().map(convert::timestamp);
     let log = Path::new(&daemon.state_dir).join("ryed.log");
+    let tools = daemon.tools.clone().unwrap_or_default();
     let isolation = daemon.isolation().word().map(str::to_owned);
     match session.output.format() {
         Format::Json => session.output.json(&daemon)?,
@@ -166,6 +167,12 @@ async fn info(session: &mut Session) -> Result<Exit, Failure> {
             ("live runs", Some(daemon.live_runs.to_string())),
             ("storage", Some(daemon.storage)),
             ("history", render::some(&daemon.history_notes.join("; "))),
+            ("tools get", render::some(&tools.variables.join("\n"))),
+            (
+                "umask, nice",
+                render::some(&tools.umask).map(|umask| format!("{umask}, {}", tools.nice)),
+            ),
+            ("limits", render::some(&tools.limits.join(", "))),
         ]))?,
     }
     Ok(Exit::Done)

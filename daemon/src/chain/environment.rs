@@ -1,6 +1,6 @@
 //! Environment of a tool process. It contains only variables from the sources named here.
 //!
-//! Later sources override earlier ones: PATH, HOME, LANG and TZ of the daemon and the names in `env.pass`; the `.env`
+//! Later sources override earlier ones: PATH, HOME, LANG, LC_… and TZ of the daemon and the names in `env.pass`; the `.env`
 //! of the project; `env` of the primitive, the runtimes and the tool; the variables set by Rye. A value in an element
 //! may refer to variables set so far by `${NAME}` or `${NAME:-default}`. Values of callers are not expanded. Variables
 //! that a model provider uses as a secret are removed from the first two sources.

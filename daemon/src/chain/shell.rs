@@ -15,7 +15,7 @@ use super::template::{SECONDS, seconds};
 use super::terminal::is_native;
 use super::verified::Chain;
 use crate::config::Config;
-use crate::process;
+use crate::process::{self, MAX_ARGUMENT_BYTES};
 
 /// Parameter with the working directory.
 const WORKING_DIR: &str = "working_dir";
@@ -40,6 +40,7 @@ pub(super) fn plan(
         field: format!("`{field}`"),
         problem,
     };
+    refuse_long(params).map_err(|message| chain.refuse_params(message))?;
     let project = Path::new(&origin.spec.project);
     let command = params
         .get("command")
@@ -77,6 +78,8 @@ pub(super) fn plan(
             path_in_project(project, wanted).map_err(|problem| malformed(WORKING_DIR, problem))?
         }
     };
+    let stdin = params.get("stdin").and_then(Value::as_str);
+    let stdin = stdin.unwrap_or_default();
     let timeout = match params.get("timeout").filter(|given| !given.is_null()) {
         None => config.limits.bash_timeout,
         Some(given) => {
@@ -91,7 +94,7 @@ pub(super) fn plan(
             args,
             env: environment.into_vec(),
             cwd,
-            stdin: process::Input::Bytes(Vec::new()),
+            stdin: process::Input::Bytes(stdin.into()),
             files: Vec::new(),
             timeout,
             grace: process::DEFAULT_GRACE,
@@ -101,6 +104,30 @@ pub(super) fn plan(
         output_form: OutputForm::Shell,
         time_set_by: "`timeout` in the params of `rye/bash`",
     })
+}
+
+/// Refuses values that are too long for the kernel, by the name of their parameter.
+fn refuse_long(params: &Object) -> Result<(), String> {
+    let long = |field: &str, bytes: usize| {
+        if bytes <= MAX_ARGUMENT_BYTES {
+            return Ok(());
+        }
+        Err(format!(
+            "`{field}` has {bytes} bytes, and the kernel takes at most {MAX_ARGUMENT_BYTES} in one argument or variable: pass large data by `stdin`"
+        ))
+    };
+    let command = params.get("command").and_then(Value::as_str);
+    long("command", command.map_or(0, str::len))?;
+    let args = params.get("args").and_then(Value::as_array);
+    for (index, arg) in args.into_iter().flatten().enumerate() {
+        long(&format!("args[{index}]"), plain(arg).len())?;
+    }
+    let env = params.get("env").and_then(Value::as_object);
+    for (name, value) in env.into_iter().flatten() {
+        // With the name and the equals sign.
+        long(&format!("env.{name}"), name.len() + 1 + plain(value).len())?;
+    }
+    Ok(())
 }
 
 /// Text of a scalar value.

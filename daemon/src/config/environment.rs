@@ -81,6 +81,14 @@ impl Environment {
         self.exact(name).filter(|value| !value.is_empty())
     }
 
+    /// Variables of the locale besides LANG that are not empty.
+    pub(super) fn locale(&self) -> impl Iterator<Item = (&str, Option<&OsStr>)> {
+        self.variables.iter().filter_map(|(name, value)| {
+            let name = name.to_str().filter(|name| name.starts_with("LC_"))?;
+            (!value.is_empty()).then_some((name, Some(value.as_os_str())))
+        })
+    }
+
     /// Value of `name`, which may be empty.
     pub(super) fn exact(&self, name: &str) -> Option<&OsStr> {
         self.variables

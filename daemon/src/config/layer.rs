@@ -49,7 +49,7 @@ const fn setting(
 }
 
 /// All settings, grouped by section, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 25] = [
+pub(super) const SETTINGS: [Setting; 26] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
@@ -120,7 +120,13 @@ pub(super) const SETTINGS: [Setting; 25] = [
         "env.pass",
         "RYE_ENV_PASS",
         Shape::List,
-        "Variables of the daemon that children get beside PATH, HOME, LANG and TZ.",
+        "Variables of the daemon that children get beside PATH, HOME, LANG, LC_* and TZ.",
+    ),
+    setting(
+        "env.path",
+        "RYE_ENV_PATH",
+        Shape::Text,
+        "PATH of children, or auto: that of the daemon.",
     ),
     setting(
         "env.secrets",
@@ -203,6 +209,9 @@ pub(super) const SETTINGS: [Setting; 25] = [
 ];
 
 /// Values of one source.
+/// Value of a setting that the daemon chooses.
+pub(super) const AUTO: &str = "auto";
+
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Layer {
@@ -239,6 +248,7 @@ pub(super) struct LogLayer {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct EnvLayer {
     pub(super) pass: Option<Vec<String>>,
+    pub(super) path: Option<String>,
     pub(super) secrets: Option<Vec<String>>,
 }
 
@@ -278,7 +288,7 @@ pub(super) struct Megabytes(pub(super) Option<NonZeroUsize>);
 
 impl<'de> Deserialize<'de> for Megabytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        number_or(deserializer, "auto").map(Self)
+        number_or(deserializer, AUTO).map(Self)
     }
 }
 

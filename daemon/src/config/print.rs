@@ -7,7 +7,7 @@ use std::time::Duration;
 use rye_core::money::Usd;
 use serde_json::{Value, json};
 
-use super::layer::SETTINGS;
+use super::layer::{AUTO, SETTINGS};
 use super::{Config, Loaded, SettingOrigin};
 
 impl Loaded {
@@ -64,6 +64,7 @@ fn value(config: &Config, key: &str) -> Value {
         "log.format" => json!(config.log.format),
         "log.level" => json!(config.log.level),
         "env.pass" => json!(config.env.pass),
+        "env.path" => json!(config.env.path.as_deref().unwrap_or(AUTO)),
         "env.secrets" => json!(config.env.secrets),
         "limits.max_steps" => json!(config.limits.max_steps),
         "limits.tool_timeout_seconds" => json!(config.limits.tool_timeout.as_secs()),
@@ -72,7 +73,7 @@ fn value(config: &Config, key: &str) -> Value {
         "limits.message_bytes" => json!(config.limits.message_bytes),
         "limits.memory_mb" => {
             let most = config.limits.memory_mb;
-            most.map_or_else(|| json!("auto"), |most| json!(most))
+            most.map_or_else(|| json!(AUTO), |most| json!(most))
         }
         "limits.tree_runs" => json!(config.limits.tree_runs),
         "budget.day" => cap(config.budget.day),

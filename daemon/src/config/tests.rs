@@ -92,6 +92,7 @@ fn every_setting_can_be_set_by_its_variable() {
         ("RYE_LOG_FORMAT", "json"),
         ("RYE_LOG_LEVEL", "ryed=debug,warn"),
         ("RYE_ENV_PASS", "EDITOR, TERM"),
+        ("RYE_ENV_PATH", "/opt/bin"),
         ("RYE_ENV_SECRETS", "*_PIN"),
         ("RYE_LIMITS_MAX_STEPS", "1"),
         ("RYE_LIMITS_TOOL_TIMEOUT_SECONDS", "2"),
@@ -123,6 +124,7 @@ fn every_setting_can_be_set_by_its_variable() {
     let config = loaded.config;
     assert_eq!(config.user_space, Path::new("/home/u/space"));
     assert_eq!(config.env.pass, ["EDITOR", "TERM"]);
+    assert_eq!(config.env.path.as_deref(), Some("/opt/bin"));
     assert_eq!(config.env.secrets, ["*_PIN"]);
     assert_eq!(config.shutdown_grace, Duration::ZERO);
     let programs = [("RYE_NODE", "/n"), ("RYE_PYTHON", "/p")];
@@ -293,6 +295,36 @@ fn children_get_four_variables_and_passed_ones() {
         expected.map(|(name, value)| (name.into(), value.into()))
     );
     assert_eq!(format!("{:?}", config.env), r#"["PATH", "HOME", "EDITOR"]"#);
+}
+
+#[test]
+fn children_get_locale_and_path_of_setting() {
+    let own = |path: &str| {
+        let variables = [
+            ("PATH", "/bin"),
+            ("LC_ALL", "C.UTF-8"),
+            ("LC_TIME", ""),
+            ("RYE_ENV_PATH", path),
+        ];
+        let loaded = load_with(&[], &variables);
+        loaded.map(|loaded| loaded.config.env.base)
+    };
+    for (setting, path) in [
+        ("", "/bin"),
+        ("auto", "/bin"),
+        ("/opt/bin:/usr/bin", "/opt/bin:/usr/bin"),
+    ] {
+        let expected = [("PATH", path), ("HOME", "/home/u"), ("LC_ALL", "C.UTF-8")];
+        assert_eq!(
+            own(setting).unwrap(),
+            expected.map(|(name, value)| (name.into(), value.into()))
+        );
+    }
+    let error = own("bin:/usr/bin").unwrap_err().to_string();
+    assert!(
+        error.contains("`bin:/usr/bin`") && error.contains("RYE_ENV_PATH"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -24,9 +24,25 @@ pub enum Error {
     #[error("{what} of `{program}` holds a NUL byte")]
     NulByte {
         /// Part of the plan.
-        what: &'static str,
+        what: String,
         program: String,
     },
+    /// The kernel takes no longer argument or variable.
+    #[error(
+        "{what} of `{program}` has {bytes} bytes, and the kernel takes at most {most}: pass large data on stdin or in a file"
+    )]
+    TooLong {
+        /// Part of the plan.
+        what: String,
+        program: String,
+        bytes: usize,
+        most: usize,
+    },
+    /// All arguments and variables together exceed the limit of the kernel.
+    #[error(
+        "the arguments and variables of `{program}` have {bytes} bytes together, more than the kernel takes (a quarter of `ulimit -s`, at most 6 MiB): pass large data on stdin or in a file"
+    )]
+    TooLongTogether { program: String, bytes: usize },
     /// A step before the execution failed.
     #[error("failed to {step} for `{program}`")]
     Prepare {
@@ -64,7 +80,9 @@ impl Kinded for Error {
             Self::ProgramNotFound { .. } | Self::Execute { .. } | Self::WorkingDirectory { .. } => {
                 ErrorKind::Precondition
             }
-            Self::NulByte { .. } => ErrorKind::Invalid,
+            Self::NulByte { .. } | Self::TooLong { .. } | Self::TooLongTogether { .. } => {
+                ErrorKind::Invalid
+            }
             Self::Prepare { .. } | Self::Parent { .. } => ErrorKind::Exhausted,
             Self::Follow { .. } => ErrorKind::Bug,
             Self::SpawnerGone => ErrorKind::Unavailable,

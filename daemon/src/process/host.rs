@@ -1,9 +1,10 @@
 //! Process settings of the daemon, and those that its children get back.
 
 use std::ffi::CString;
+use std::{fs, io};
 
 use nix::sys::prctl;
-use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 
 /// Process name of the daemon, which also identifies other daemons.
@@ -15,6 +16,38 @@ pub(super) const NAME: &str = "ryed";
 pub struct OpenFiles {
     pub(super) soft: rlim_t,
     pub(super) hard: rlim_t,
+}
+
+/// What children take over from the daemon besides variables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inheritance {
+    /// In octal digits.
+    pub umask: String,
+    /// From -20 to 19; a higher one gets less time of the processors.
+    pub nice: i32,
+    /// Names and units of limits, and their soft values; `None` for no limit.
+    pub limits: Vec<(&'static str, Option<u64>)>,
+}
+
+impl Inheritance {
+    /// Reads the settings of this process. Its children get the limit `open_files`.
+    pub fn of_children(open_files: OpenFiles) -> io::Result<Self> {
+        let soft = |resource| match getrlimit(resource) {
+            Ok((soft, _)) if soft != RLIM_INFINITY => Some(soft),
+            Ok(_) | Err(_) => None,
+        };
+        Ok(Self {
+            umask: umask()?,
+            nice: nice()?,
+            limits: vec![
+                ("open files", Some(open_files.soft)),
+                ("processor seconds", soft(Resource::RLIMIT_CPU)),
+                ("bytes of a file", soft(Resource::RLIMIT_FSIZE)),
+                ("bytes of memory", soft(Resource::RLIMIT_AS)),
+                ("processes", soft(Resource::RLIMIT_NPROC)),
+            ],
+        })
+    }
 }
 
 /// Hardens this process; must be called on its first thread. Disables core dumps, prevents other processes of the user
@@ -73,4 +106,21 @@ pub fn memory_of_host() -> usize {
 pub(super) fn inherited_open_files() -> OpenFiles {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
     OpenFiles { soft, hard }
+}
+
+/// Mask of permissions of new files of this process, in octal digits.
+fn umask() -> io::Result<String> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    let mask = mask.ok_or_else(|| io::Error::other("/proc/self/status has no umask"))?;
+    Ok(mask.trim().to_owned())
+}
+
+/// Niceness of this process.
+fn nice() -> io::Result<i32> {
+    let line = fs::read_to_string("/proc/self/stat")?;
+    // The name of the process may hold blanks and parentheses.
+    let fields = line.rsplit_once(')').map(|(_, fields)| fields);
+    let nice = fields.and_then(|fields| fields.split_ascii_whitespace().nth(16)?.parse().ok());
+    nice.ok_or_else(|| io::Error::other("/proc/self/stat has no niceness"))
 }

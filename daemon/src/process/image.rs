@@ -29,7 +29,7 @@ use nix::unistd::{AccessFlags, Pid, access, chdir, getpid, getppid, pipe2, setsi
 use super::ending::number;
 use super::error::Error;
 use super::host::OpenFiles;
-use super::plan::{ATTEMPT_VARIABLE, Plan};
+use super::plan::{ATTEMPT_VARIABLE, MAX_ARGUMENT_BYTES, Plan};
 use super::{pidfd, reap};
 
 /// Stack of a child until its exec, in bytes. It calls a dozen thin wrappers; a debug build needs the most.
@@ -79,17 +79,23 @@ impl Image {
     pub(super) fn prepare(plan: &Plan, tag: &str) -> Result<(Self, OurEnds), Error> {
         let name = plan.program.display().to_string();
         let program = find_program(plan)?;
-        let text = |what, text: &OsStr| {
+        let text = |what: &str, text: &OsStr| {
+            let (what, program) = (what.to_owned(), name.clone());
+            let bytes = text.len();
+            if bytes > MAX_ARGUMENT_BYTES {
+                return Err(Error::TooLong {
+                    what,
+                    program,
+                    bytes,
+                    most: MAX_ARGUMENT_BYTES,
+                });
+            }
             // The name of the part is more useful than the byte position in the source error.
-            let Ok(text) = CString::new(text.as_bytes()) else {
-                let program = name.clone();
-                return Err(Error::NulByte { what, program });
-            };
-            Ok(text)
+            CString::new(text.as_bytes()).map_err(|_position| Error::NulByte { what, program })
         };
         let mut args = vec![text("the name", plan.program.as_os_str())?];
-        for arg in &plan.args {
-            args.push(text("an argument", arg)?);
+        for (index, arg) in (1..).zip(&plan.args) {
+            args.push(text(&format!("argument {index}"), arg)?);
         }
         let mut env = Vec::with_capacity(plan.env.len() + 1);
         for (variable, value) in &plan.env {
@@ -97,7 +103,8 @@ impl Image {
                 let mut entry = variable.clone();
                 entry.push("=");
                 entry.push(value);
-                env.push(text("a variable", &entry)?);
+                let what = format!("the variable `{}`", variable.display());
+                env.push(text(&what, &entry)?);
             }
         }
         env.push(text(
@@ -171,6 +178,15 @@ impl Image {
             SetupStep::WorkingDirectory => Error::WorkingDirectory {
                 cwd: self.cwd.to_string_lossy().into_owned(),
                 source: errno.into(),
+            },
+            SetupStep::Execute if errno == Errno::E2BIG => Error::TooLongTogether {
+                program: self.name(),
+                bytes: self
+                    .args
+                    .iter()
+                    .chain(&self.env)
+                    .map(|text| text.as_bytes_with_nul().len())
+                    .sum(),
             },
             SetupStep::Execute => Error::Execute {
                 program: self.name(),

@@ -11,6 +11,10 @@ use crate::async_log::Source;
 /// Variable that carries the tag of an attempt in the environment of its processes.
 pub const ATTEMPT_VARIABLE: &str = "RYE_ATTEMPT";
 
+/// Longest argument of a process in bytes, and longest `NAME=value` of a variable: the kernel's limit with pages of
+/// 4 KiB.
+pub const MAX_ARGUMENT_BYTES: usize = 32 * 4096 - 1;
+
 /// Default time between TERM and KILL.
 pub const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 /// Default time between TERM and KILL when a run is killed.

@@ -3,6 +3,7 @@
 //! The kernel sends a child's PDEATHSIG when the *thread* that started it ends. So all children are started by one
 //! thread that lives as long as any of them.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -13,7 +14,7 @@ use rye_core::model::ProcessIdentity;
 use tokio::sync::{mpsc, oneshot};
 
 use super::error::Error;
-use super::host::OpenFiles;
+use super::host::{Inheritance, OpenFiles};
 use super::image::{Image, STACK_BYTES};
 use super::output::Pipes;
 use super::plan::{Input, Plan};
@@ -39,6 +40,7 @@ struct SpawnerShared {
     abandoned: Arc<Abandoned>,
     adopter: Option<Pid>,
     boot_id: String,
+    open_files: OpenFiles,
 }
 
 /// Leaders that were killed because they are no longer followed, until they are reaped.
@@ -67,8 +69,14 @@ impl Spawner {
                 abandoned,
                 adopter,
                 boot_id: procfs::boot_id(),
+                open_files,
             }),
         }
+    }
+
+    /// What the processes inherit.
+    pub fn inheritance(&self) -> io::Result<Inheritance> {
+        Inheritance::of_children(self.shared.open_files)
     }
 
     /// Starts `plan`. `tag` identifies the attempt in the environment of all its processes.

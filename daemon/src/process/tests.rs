@@ -636,7 +636,27 @@ async fn start_failure_reports_reason() {
     );
     assert_eq!(
         start(&|plan| plan.args.push(OsString::from("a\0b"))).await,
-        "an argument of `sh` holds a NUL byte"
+        "argument 3 of `sh` holds a NUL byte"
+    );
+    assert_eq!(
+        start(&|plan| plan.args.push("x".repeat(MAX_ARGUMENT_BYTES + 1).into())).await,
+        "argument 3 of `sh` has 131072 bytes, and the kernel takes at most 131071: pass large data on stdin or in a file"
+    );
+    assert_eq!(
+        start(&|plan| plan
+            .env
+            .push(("LONG".into(), "x".repeat(MAX_ARGUMENT_BYTES).into())))
+        .await,
+        "the variable `LONG` of `sh` has 131076 bytes, and the kernel takes at most 131071: pass large data on stdin or in a file"
+    );
+    let together = start(&|plan| {
+        plan.args
+            .extend(vec![OsString::from("x".repeat(MAX_ARGUMENT_BYTES)); 64])
+    })
+    .await;
+    assert!(
+        together.contains("bytes together, more than the kernel takes"),
+        "{together}"
     );
 }
 

@@ -245,7 +245,7 @@ impl Guard {
                 }
                 | Caller { uid: None, .. },
             ) => Err(refuse(
-                "the daemon cannot tell which process is calling: it has ended, runs in another pid namespace, or hides its environment"
+                "the daemon cannot tell which process is calling: it has ended, runs in another pid namespace, or hides its environment; a daemon in a container is called from inside it, as by `docker exec CONTAINER ryectl …`"
                     .to_owned(),
             )),
             Some(Caller { uid: Some(uid), .. }) if *uid != self.uid => Err(refuse(format!(

@@ -1,5 +1,6 @@
 //! The service `Node`: the daemon itself.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,7 +15,9 @@ use tonic::{Request, Response, Status};
 use super::encode;
 use super::listener::Listeners;
 use crate::access::Access;
+use crate::config::ChildEnv;
 use crate::exports::Exports;
+use crate::process::Inheritance;
 use rye_journal::Storage;
 
 /// Identity and state of this daemon.
@@ -32,6 +35,42 @@ pub struct Facts {
     /// Cancelled once the daemon stops.
     pub stopping: CancellationToken,
     pub exports: Arc<Exports>,
+    /// What tools get.
+    pub tools: v1::ToolEnvironment,
+}
+
+/// Environment of tools for people. Of the variables in `env.pass` it has only the names, because values may be secrets.
+pub fn tool_environment(env: &ChildEnv, inherited: io::Result<Inheritance>) -> v1::ToolEnvironment {
+    let variables = env.base.iter().map(|(name, value)| {
+        let name = name.to_string_lossy().into_owned();
+        if env.pass.contains(&name) {
+            name
+        } else {
+            format!("{name}={}", value.display())
+        }
+    });
+    let variables = variables.collect();
+    match inherited {
+        Ok(inherited) => {
+            let limits = inherited.limits.iter().map(|(name, most)| match most {
+                Some(most) => format!("{most} {name}"),
+                None => format!("{name} unlimited"),
+            });
+            v1::ToolEnvironment {
+                variables,
+                limits: limits.collect(),
+                umask: inherited.umask,
+                nice: inherited.nice,
+            }
+        }
+        Err(error) => {
+            tracing::warn!(%error, "umask and niceness of tools cannot be read");
+            v1::ToolEnvironment {
+                variables,
+                ..v1::ToolEnvironment::default()
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -74,6 +113,7 @@ impl Node for NodeService {
             }
             .to_owned(),
             history_notes: self.access.history_notes().to_vec(),
+            tools: Some(facts.tools.clone()),
         }))
     }
 

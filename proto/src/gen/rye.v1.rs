@@ -1805,6 +1805,25 @@ pub struct InfoResponse {
     #[prost(string, repeated, tag = "13")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history_notes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, optional, tag = "14")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: ::core::option::Option<ToolEnvironment>,
+}
+/// What every tool gets from the daemon, before its project and its item add to it.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ToolEnvironment {
+    /// `NAME=value`. Only the name of a variable that the setting `env.pass` names.
+    #[prost(string, repeated, tag = "1")]
+    pub variables: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Soft limits, each with its unit.
+    #[prost(string, repeated, tag = "2")]
+    pub limits: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Octal digits.
+    #[prost(string, tag = "3")]
+    pub umask: ::prost::alloc::string::String,
+    #[prost(int32, tag = "4")]
+    pub nice: i32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeysRequest {
