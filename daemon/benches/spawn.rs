@@ -19,12 +19,11 @@ const ROUNDS: usize = 400;
 
 /// Two processes, as for the daemon.
 fn main() -> ExitCode {
-    match parent::of_this_process(Environment::capture().claimed_parent()) {
+    let environment = Environment::capture();
+    let daemon = |life| parent::daemon_command(life, &environment);
+    match parent::of_this_process(environment.claimed_parent()) {
         Some(parent) => measure(parent),
-        None => parent::run(parent::daemon_command, 0)
-            .unwrap()
-            .shell_code()
-            .into(),
+        None => parent::run(daemon, 0).unwrap().shell_code().into(),
     }
 }
 

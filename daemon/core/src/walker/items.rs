@@ -7,15 +7,13 @@
 
 mod parts;
 
-mod ends;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use self::ends::{Pauses, too_large};
 pub(super) use self::parts::Parts;
+use self::parts::{Pauses, too_large};
 use super::evaluate::{View, lost, resolve, value_of, values};
 use super::failure::{Repeat, error_document};
 use super::step::Revival;
