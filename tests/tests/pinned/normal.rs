@@ -46,6 +46,10 @@ static OTHERS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"([✓✗⏹]) <duration>", "$1"),
         // The width of a column depends on durations.
         (r"<duration> {2,}", "<duration>  "),
+        (
+            r#""(?:\d+ )?(open files|processor seconds|bytes of a file|bytes of memory|processes)(?: unlimited)?""#,
+            "\"<limit> $1\"",
+        ),
         (r"\bpid \d+", "pid <pid>"),
         (r"\buid:\d+", "uid:<uid>"),
         (r"\buid \d+", "uid <uid>"),
