@@ -1,9 +1,10 @@
 //! Live output of a run's tools: `async.log` next to the transcript of the run, and its readers.
 //!
 //! **Owns** `state/threads/<run>/async.log` below the run's `files` directory. The first output creates the file, and
-//! only its user may read it. A [`OutputWriter`] takes the bytes of one attempt and writes whole lines. Where the file changes
-//! from one attempt to another it has a heading, `== step 3 build[1] ==`. A [`Reader`] reads the file and, if it
-//! follows, waits for more. **Never** blocks a tool: output that exceeds the rate of the writer, or the allowance of
+//! only its user may read it. A [`OutputWriter`] takes the bytes of one attempt and writes whole lines: of a line with
+//! carriage returns the last state, and a text without a line end once it has waited. Where the file changes from one
+//! attempt to another it has a heading, `== step 3 build[1] ==`. A [`Reader`] reads the file and, if it follows, waits
+//! for more. **Never** blocks a tool: output that exceeds the rate of the writer, or the allowance of
 //! the attempt, is dropped and counted.
 //!
 //! **Order.** All access passes the [`LogPool`] of the project, with one writer or reader of a run at a time. The lines
@@ -15,6 +16,7 @@
 //! hang notes how many bytes were lost.
 
 mod log_pool;
+mod unfinished_line;
 
 mod output_writer;
 mod read;

@@ -36,7 +36,9 @@ use self::failures::{
     is_project_gone, may_begin_again, refused, unplanned, unstarted, without_project,
 };
 use self::logged_output::LoggedOutput;
-use self::outcome::{bound, declared_failure, is_text, judge, printed, reported_failure};
+use self::outcome::{
+    bound, declared_failure, is_text, judge, printed, reported_failure, without_secrets,
+};
 use crate::chain::{
     self, Chain, InheritedVariables, McpTransport, NativeCall, Plan, ProcessPlan, Terminal, Trace,
 };
@@ -445,20 +447,6 @@ impl Dispatcher {
         work.note_printed(plan.output_form, printed, &judged);
         judged
     }
-}
-
-/// Masks what a tool found, however it was returned.
-fn without_secrets(
-    mut data: Value,
-    failure: Option<Failure>,
-    masker: &Masker,
-) -> (Value, Option<Failure>) {
-    let _found = masker.value(&mut data);
-    let failure = failure.map(|failure| match masker.text(&failure.message) {
-        Some(message) => Failure { message, ..failure },
-        None => failure,
-    });
-    (data, failure)
 }
 
 async fn native_call(

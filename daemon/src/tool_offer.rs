@@ -7,17 +7,19 @@
 
 mod tools;
 
-use rye_core::capability::Layer;
+use rye_core::capability::{Layer, Named, Primary};
 use rye_core::directive::Effective;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
-use rye_core::policy::{CAPABILITY_RISK, Policy, Risks};
+use rye_core::policy::{CAPABILITY_RISK, Policy, Risk, Risks};
 use rye_core::provider::ResolvedModel;
 use rye_core::thread::{ItemTools, OfferedTool, offer};
 use rye_item::{Library, library};
 use serde_json::Value;
 
 pub use self::tools::OmittedTools;
+use crate::chain::{self, Chain, Terminal};
+use crate::native;
 
 /// Reason why no thread of a directive begins.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +97,23 @@ pub fn risks(library: &Library) -> Result<Risks, Error> {
     })?;
     let risks = Risks::read(&Value::Object(config), &mut Vec::new());
     risks.map_err(|problem| Error::Risks { problem })
+}
+
+/// Returns the risk of `permission` in the table `risks`. A tool that replaces a native one does what its author wrote, so
+/// it has at least the risk of such tools.
+pub fn risk(library: &Library, risks: &Risks, permission: &str) -> Risk {
+    let risk = risks.of(permission);
+    match Named::of(permission, Primary::Execute) {
+        Some(Named::Item(item)) if replaces_native(library, &item) => risk.max(Risk::Write),
+        Some(Named::Item(_) | Named::Below(..)) | None => risk,
+    }
+}
+
+fn replaces_native(library: &Library, item: &ItemRef) -> bool {
+    let is_other = |chain: Chain| !matches!(chain.terminal, Terminal::Native(_));
+    item.kind == ItemKind::Tool
+        && native::find(&item.id).is_some()
+        && chain::resolve(library, item, None).is_ok_and(is_other)
 }
 
 /// Refuses a directive with unacknowledged risks. Risks that only need a warning are combined in one warning.

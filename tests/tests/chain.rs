@@ -794,6 +794,14 @@ fn a_project_overrides_native_tools_by_edited_copies_and_by_tools_of_its_own() {
     let out = world.ryectl("run t/g --quiet").ok().json();
     assert_eq!(out["lines"], 99);
 
+    let run = world.start_run("t/g");
+    let _ended = world.settled(&run);
+    let can = world
+        .ryectl("can")
+        .arg(&run)
+        .arg("tool:rye/file-system/read");
+    let _risk = can.ok().prints(&["risk: write"]);
+
     // One that cannot run is found by the validation, too.
     let none = element("bash", EXECUTE, "config_schema: {type: object}");
     world.tool(

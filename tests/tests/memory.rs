@@ -231,7 +231,7 @@ fn output_of_many_items_at_once_takes_no_more_memory_than_all_runs_may_and_other
     let daemon = world.start(&format!("limits: {{memory_mb: {limit}}}"));
     let items: Vec<u64> = (0..wide).collect();
     // JSON takes six bytes for each NUL.
-    let flood = "head -c 8000000 /dev/zero; head -c 8000000 /dev/zero >&2; sleep 1";
+    let flood = "head -c 8000000 /dev/zero; yes | head -c 8000000 >&2; sleep 1";
     world.graph(
         "t/floods",
         &format!(

@@ -643,6 +643,7 @@ fn a_detached_run_continues_by_itself() {
     let below = child(&world, parent);
     let expected = json!({
         "success": true,
+        "run_id": below,
         "graph_run_id": below,
         "graph_id": "t/child",
         "status": "running",

@@ -3,11 +3,12 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Instant;
 
 use rye_core::printable;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
+use super::unfinished_line::UnfinishedLine;
 use super::{Log, LogPool, heading};
 
 /// Maximum bytes of lines that wait for a write.
@@ -18,8 +19,6 @@ const BURST: usize = 8 << 20;
 const RATE: usize = 8 << 10;
 /// Granularity in bytes of keeping or dropping output.
 const PART: usize = 64 << 10;
-/// Maximum length of a line in bytes; a longer one is split.
-const LONGEST_LINE: usize = 16 << 10;
 
 /// Stream of an attempt. Its lines are not mixed with those of the other stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +50,7 @@ struct SharedOutput {
 struct OutputBuffer {
     lines: Vec<u8>,
     /// Incomplete last line of stdout, and of stderr.
-    begun: [Vec<u8>; 2],
+    begun: [UnfinishedLine; 2],
     /// True if the rest of a line is dropped because its beginning was.
     skips: [bool; 2],
     /// Bytes dropped since lines were last taken.
@@ -116,11 +115,21 @@ impl OutputWriter {
         }
     }
 
-    /// Writes lines as they arrive. Dropping the future loses nothing: a write in progress completes, and the rest
-    /// stays buffered.
+    /// Writes lines as they arrive, and a text without a line end once it has waited. Dropping the future loses nothing:
+    /// a write in progress completes, and the rest stays buffered.
     pub async fn write(&self) -> Infallible {
         loop {
-            self.more.notified().await;
+            let due = self.shared.buffer().due();
+            let waited = async {
+                match due {
+                    Some(due) => tokio::time::sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.more.notified() => {}
+                () = waited => self.shared.buffer().show_waiting(Instant::now()),
+            }
             self.flush().await;
         }
     }
@@ -177,17 +186,29 @@ impl OutputBuffer {
         self.lines.is_empty() && self.dropped == 0
     }
 
-    /// Buffers output. Returns true if there are lines to write.
+    /// Time at which a text without a line end is shown.
+    fn due(&self) -> Option<Instant> {
+        self.begun.iter().filter_map(UnfinishedLine::due).min()
+    }
+
+    /// Makes lines of the texts that have waited long enough at `now`.
+    fn show_waiting(&mut self, now: Instant) {
+        for begun in &mut self.begun {
+            begun.show(now, |line| keep(&mut self.lines, line));
+        }
+    }
+
+    /// Buffers output. Returns true if there are lines to write, or if a text begins to wait for its line end.
     fn take(&mut self, source: Source, bytes: &[u8]) -> bool {
         let place = match source {
             Source::Stdout => 0,
             Source::Stderr => 1,
         };
+        let due = self.due();
         for part in bytes.chunks(PART) {
             let is_full = self.lines.len() + part.len() > MOST_WAITING;
             if is_full || !self.allowance.spend(part.len()) {
-                self.dropped += self.begun[place].len() + part.len();
-                self.begun[place].clear();
+                self.dropped += self.begun[place].clear() + part.len();
                 self.skips[place] = !part.ends_with(b"\n");
                 continue;
             }
@@ -195,7 +216,7 @@ impl OutputBuffer {
                 self.take_piece(place, piece);
             }
         }
-        !self.lines.is_empty()
+        !self.lines.is_empty() || (due.is_none() && self.due().is_some())
     }
 
     /// Buffers a line, or a part of one.
@@ -206,43 +227,12 @@ impl OutputBuffer {
             self.skips[place] = !is_end;
             return;
         }
-        if is_end && self.begun[place].is_empty() && piece.len() <= LONGEST_LINE {
-            return self.keep(piece);
-        }
-        let mut rest = piece;
-        while !rest.is_empty() {
-            let room = LONGEST_LINE.saturating_sub(self.begun[place].len()).max(1);
-            let (now, later) = rest.split_at(rest.len().min(room));
-            self.begun[place].extend_from_slice(now);
-            rest = later;
-            if now.ends_with(b"\n") || self.begun[place].len() >= LONGEST_LINE {
-                self.end_line(place);
-            }
-        }
-    }
-
-    fn end_line(&mut self, place: usize) {
-        let mut line = std::mem::take(&mut self.begun[place]);
-        self.keep(&line);
-        line.clear();
-        self.begun[place] = line;
-    }
-
-    fn keep(&mut self, line: &[u8]) {
-        let text = line.strip_suffix(b"\n").unwrap_or(line);
-        // A line that looks like a heading gets a leading space, so that it cannot be read as one.
-        if heading(text).is_some() {
-            self.lines.push(b' ');
-        }
-        self.lines.extend_from_slice(text);
-        self.lines.push(b'\n');
+        self.begun[place].take(piece, |line| keep(&mut self.lines, line));
     }
 
     fn end(&mut self) {
-        for place in 0..self.begun.len() {
-            if !self.begun[place].is_empty() {
-                self.end_line(place);
-            }
+        for begun in &mut self.begun {
+            begun.end(|line| keep(&mut self.lines, line));
         }
     }
 
@@ -260,4 +250,13 @@ impl OutputBuffer {
         }
         lines
     }
+}
+
+/// Appends a line. One that looks like a heading gets a leading space, so that it cannot be read as one.
+fn keep(lines: &mut Vec<u8>, line: &[u8]) {
+    if heading(line).is_some() {
+        lines.push(b' ');
+    }
+    lines.extend_from_slice(line);
+    lines.push(b'\n');
 }

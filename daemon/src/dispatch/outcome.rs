@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::Unsuccessful;
 use crate::chain;
+use crate::masking::Masker;
 use crate::process::{Captured, Exit, Exited, StopReason};
 use crate::services::memory_exceeded;
 
@@ -395,6 +396,20 @@ fn exit_number(exit: Exit) -> i32 {
         Exit::Code(code) => code,
         Exit::Signal(signal) => -signal,
     }
+}
+
+/// Masks what a tool found, however it was returned.
+pub(super) fn without_secrets(
+    mut data: Value,
+    failure: Option<Failure>,
+    masker: &Masker,
+) -> (Value, Option<Failure>) {
+    let _found = masker.value(&mut data);
+    let failure = failure.map(|failure| match masker.text(&failure.message) {
+        Some(message) => Failure { message, ..failure },
+        None => failure,
+    });
+    (data, failure)
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use rye_core::definition::{self, Action, Caching, Finding, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::expr::{did_you_mean, nearest};
 use rye_core::id::{ItemKind, ItemRef, RunId};
-use rye_core::model::graph::{GraphState, LastStep, UnfinishedWork};
+use rye_core::model::graph::{GraphState, UnfinishedWork};
 use rye_core::model::{
     Budget, ChildTerms, Durability, Extent, Failure, GraphTask, Object, Run, Spec, StartFrom, Task,
 };
@@ -562,7 +562,7 @@ fn resumption(run: &Run, graph: &Graph) -> Result<(String, (GraphState, Unfinish
         return Ok((node.to_owned(), inherited));
     }
     match (&state.last, spec.start_from()) {
-        (Some(last), _) if ended_at_it(state, last) => Ok((last.node.clone(), inherited)),
+        (Some(last), _) if repairs::ended_at(state, last) => Ok((last.node.clone(), inherited)),
         (Some(_), _) => Err(unfit(
             "its nodes were all done when it ended; nothing is left to do",
         )),
@@ -576,14 +576,6 @@ fn resumption(run: &Run, graph: &Graph) -> Result<(String, (GraphState, Unfinish
             (fresh(graph), UnfinishedWork::default()),
         )),
     }
-}
-
-/// True if the run ended with the failure of `last`.
-fn ended_at_it(state: &GraphState, last: &LastStep) -> bool {
-    let mut suppressed = state.suppressed.iter();
-    last.error.is_some()
-        && last.next_node.is_none()
-        && suppressed.all(|error| error.step != state.steps)
 }
 
 /// Refuses a graph that names an unsigned, modified or untrusted tool. A missing tool is the failure of its node, which

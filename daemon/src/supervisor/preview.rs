@@ -29,7 +29,7 @@ use crate::native::SignAsked;
 use crate::projects::ProjectView;
 use crate::provider::ProjectEnv;
 use crate::thread;
-use crate::tool_offer::OmittedTools;
+use crate::tool_offer::{self, OmittedTools};
 
 /// Preview of the start of a thread.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ fn risks(library: &Library, permissions: Vec<String>) -> Result<Vec<(String, Ris
     let table = admission::risks(library)?;
     let permissions = permissions.into_iter();
     let judged = permissions.map(|permission| {
-        let risk = table.of(&permission);
+        let risk = tool_offer::risk(library, &table, &permission);
         (permission, risk)
     });
     Ok(judged.collect())

@@ -9,7 +9,7 @@ use super::{execute, server, until_none_is_left};
 fn a_server_that_breaks_the_rules_fails_its_call_and_nothing_else() {
     let world = World::new();
     let _daemon = world.start("");
-    let quick = "  start_timeout: 5\n  timeout: 5\n";
+    let quick = "  start_timeout: 30\n  timeout: 30\n";
     for (mode, code, words) in [
         ("junk", "mcp_failed", "what is no message"),
         (

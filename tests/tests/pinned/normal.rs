@@ -47,8 +47,8 @@ static OTHERS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         // The width of a column depends on durations.
         (r"<duration> {2,}", "<duration>  "),
         (
-            r#""(?:\d+ )?(open files|processor seconds|bytes of a file|bytes of memory|processes)(?: unlimited)?""#,
-            "\"<limit> $1\"",
+            r"^(?:\d+ )?(open files|processor seconds|bytes of a file|bytes of memory|processes)(?: unlimited)?$",
+            "<limit> $1",
         ),
         (r"\bpid \d+", "pid <pid>"),
         (r"\buid:\d+", "uid:<uid>"),

@@ -2,7 +2,7 @@
 //! them.
 
 use rye_core::definition::Graph;
-use rye_core::model::graph::GraphState;
+use rye_core::model::graph::{GraphState, LastStep};
 use rye_core::model::{Extent, Run, StartFrom, UnfinishedWork};
 
 use super::Error;
@@ -74,4 +74,12 @@ pub(super) fn of(run: &Run, graph: &Graph, content_hash: &str) -> Result<StartFr
         then,
         extent: Extent::Repairs,
     })
+}
+
+/// True if the run ended with the failure of `last`.
+pub(super) fn ended_at(state: &GraphState, last: &LastStep) -> bool {
+    let mut suppressed = state.suppressed.iter();
+    last.error.is_some()
+        && last.next_node.is_none()
+        && suppressed.all(|error| error.step != state.steps)
 }
