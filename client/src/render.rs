@@ -12,6 +12,8 @@ pub(crate) mod transcript;
 
 pub(crate) mod models;
 
+use std::fmt::Write as _;
+
 use rye_core::clock::Timestamp;
 use rye_core::model::{Printed, RunKind};
 use rye_proto::convert::{self, Malformed};
@@ -331,7 +333,7 @@ pub(crate) fn items_so_far(items: v1::ItemCount) -> String {
     let mut text = format!("{}/{}", items.ended, items.total);
     for (number, word) in [(items.failed, "failed"), (items.retrying, "retrying")] {
         if number > 0 {
-            text.push_str(&format!(" · {number} {word}"));
+            write!(text, " · {number} {word}").expect("writing to a String cannot fail");
         }
     }
     text

@@ -93,7 +93,7 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Kill(kill) => runs::kill(&kill, session).await,
         Verb::Rm(rm) => removal::rm(&rm, session).await,
         Verb::Prune(prune) => removal::prune(&prune, session).await,
-        Verb::Suspend(one) => runs::suspend(&one.run, session).await,
+        Verb::Suspend(one) => Box::pin(runs::suspend(&one.run, session)).await,
         Verb::Resume(resume) => Box::pin(run::resume(resume, session)).await,
         Verb::Approvals(asked) => approvals::list(&asked, session).await,
         Verb::Approve(given) => approvals::approve(given, session).await,

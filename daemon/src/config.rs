@@ -559,8 +559,8 @@ fn child_env(stack: &mut Stack, environment: &Environment) -> Result<ChildEnv, E
         .unwrap_or_else(|| SECRETS.map(str::to_owned).to_vec());
     Ok(ChildEnv {
         pass,
-        path,
         secrets,
+        path,
         base,
     })
 }

@@ -228,10 +228,13 @@ fn output_of_many_items_at_once_takes_no_more_memory_than_all_runs_may_and_other
     let asked = asked.and_then(|wide| wide.to_str()?.parse().ok());
     let (wide, limit) = asked.map_or(WIDE, |wide| (wide, 1000));
     let world = World::new();
-    let daemon = world.start(&format!("limits: {{memory_mb: {limit}}}"));
+    let most = 64 << 20;
+    let daemon = world.start(&format!(
+        "limits: {{memory_mb: {limit}, output_bytes: {most}}}"
+    ));
     let items: Vec<u64> = (0..wide).collect();
     // JSON takes six bytes for each NUL.
-    let flood = "head -c 8000000 /dev/zero; yes | head -c 8000000 >&2; sleep 1";
+    let flood = "head -c 8000000 /dev/zero; head -c 8000000 /dev/zero >&2; sleep 1";
     world.graph(
         "t/floods",
         &format!(

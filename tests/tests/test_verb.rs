@@ -293,8 +293,8 @@ fn items_of_a_case_count_in_its_directory_alone_and_a_killed_test_leaves_nothing
     // A test that is killed leaves its directory and its key to the next one, which removes both.
     fs::remove_dir_all(root).unwrap();
     let begun = world.root().join("begun");
-    let begin = format!("import time\nopen({begun:?}, 'w').close()\ntime.sleep(600)");
-    world.python("t/slow", &begin);
+    let body = format!("import time\nopen({begun:?}, 'w').close()\ntime.sleep(600)");
+    world.python("t/slow", &body);
     world.write(".ai/tools/t/slow.test.yaml", test("t/slow"));
     let child = ryectl_test(&world, "t/slow").spawn();
     until("the tool to run", || begun.exists().then_some(()));

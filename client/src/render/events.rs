@@ -1,7 +1,7 @@
 //! Events as sentences on one line.
 
 use rye_core::id::RunId;
-use rye_core::model::event::{StepStarted, StepWaiting};
+use rye_core::model::event::{RetryScheduled, StepStarted, StepWaiting};
 use rye_core::model::graph::Waits;
 use rye_core::model::{
     ApprovalAnswer, Event, Failure, GraphEvent, RunEvent, StepStatus, Suspension,
@@ -177,20 +177,7 @@ fn of_graph(event: &GraphEvent) -> String {
                 end.step, end.node, end.branches, end.failed
             )
         }
-        GraphEvent::RetryScheduled(retry) => {
-            let item = retry.item.map(|item| format!("[{item}]"));
-            let name = format!("{}{}", retry.node, item.unwrap_or_default());
-            let failed = retry.error.as_ref();
-            let failed = failed.map(|error| format!("failed: {}; ", error.message));
-            format!(
-                "step {} {name} {}is tried again (try {}) at {}, requested by {}",
-                retry.step,
-                failed.unwrap_or_default(),
-                retry.attempt,
-                retry.due,
-                retry.by
-            )
-        }
+        GraphEvent::RetryScheduled(retry) => retried(retry),
         GraphEvent::StepCompleted(done) => {
             let ended = ended(done.status, done.elapsed_ms, done.error.as_ref());
             let next = done.next_node.as_ref().map(|next| format!(" → {next}"));
@@ -217,6 +204,21 @@ fn of_graph(event: &GraphEvent) -> String {
             format!("step {} {}[{}] {ended}", done.step, done.node, done.item)
         }
     }
+}
+
+fn retried(retry: &RetryScheduled) -> String {
+    let item = retry.item.map(|item| format!("[{item}]"));
+    let name = format!("{}{}", retry.node, item.unwrap_or_default());
+    let failed = retry.error.as_ref();
+    let failed = failed.map(|error| format!("failed: {}; ", error.message));
+    format!(
+        "step {} {name} {}is tried again (try {}) at {}, requested by {}",
+        retry.step,
+        failed.unwrap_or_default(),
+        retry.attempt,
+        retry.due,
+        retry.by
+    )
 }
 
 fn waits(waiting: &StepWaiting) -> String {

@@ -79,16 +79,12 @@ impl Lines {
                 wait_ms,
                 by,
             } => {
+                let head = self.head(view, *step, node);
                 let why = why.as_ref().map_or_else(String::new, |why| {
                     let why = one_line(why, MAX_ERROR_CHARS);
                     format!("{} ({why}) ", self.style.red("✗"))
                 });
-                let by = match by.as_str() {
-                    "node" => "by `retry` of the node".to_owned(),
-                    "resume" => "by `resume`".to_owned(),
-                    hook => format!("by hook {}", in_line(hook)),
-                };
-                let (head, wait) = (self.head(view, *step, node), elapsed(*wait_ms));
+                let (wait, by) = (elapsed(*wait_ms), requester(by));
                 format!("{head} {why}retry {retries} in {wait} ({by})")
             }
             ViewUpdate::Warning { node, message } => {
@@ -122,10 +118,8 @@ impl Lines {
                 match error {
                     Some(error) => {
                         // The output is below.
-                        let why = match command {
-                            Some(_) => error.lines().next().unwrap_or_default(),
-                            None => error,
-                        };
+                        let first = || error.lines().next().unwrap_or_default();
+                        let why = command.as_ref().map_or(error.as_str(), |_| first());
                         let (icon, why) = (self.style.red("✗"), one_line(why, MAX_ERROR_CHARS));
                         format!("{head} {item} {icon} {time} ({why}){output}")
                     }
@@ -218,6 +212,15 @@ impl Lines {
         }
         words.extend(detail(step).map(|detail| format!("({detail})")));
         words.join(" ")
+    }
+}
+
+/// Requester of a retry, for people.
+fn requester(by: &str) -> String {
+    match by {
+        "node" => "by `retry` of the node".to_owned(),
+        "resume" => "by `resume`".to_owned(),
+        hook => format!("by hook {}", in_line(hook)),
     }
 }
 

@@ -17,9 +17,12 @@ use crate::session::Session;
 pub(super) fn trust(named: &Path, session: &mut Session) -> Result<Exit, Failure> {
     let user = user_space(session)?;
     let directory = fs::canonicalize(session.environment.absolute(named)?)
-        .and_then(|found| match found.is_dir() {
-            true => Ok(found),
-            false => Err(io::ErrorKind::NotADirectory.into()),
+        .and_then(|found| {
+            if found.is_dir() {
+                Ok(found)
+            } else {
+                Err(io::ErrorKind::NotADirectory.into())
+            }
         })
         .map_err(|error| LocalError::unreadable(&format!("`{}`", named.display()), error))?;
     let directory = project_of(&directory, &user);

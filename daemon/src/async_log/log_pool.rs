@@ -54,9 +54,10 @@ impl LogPool {
 
     /// Waits for `write` for at most [`PATIENCE`], and not at all in a stalled project. Returns true if it is done.
     pub(super) async fn wait_for(&self, write: impl Future<Output = ()>) -> bool {
-        let patience = match self.is_stalled.load(Ordering::Relaxed) {
-            true => Duration::ZERO,
-            false => PATIENCE,
+        let patience = if self.is_stalled.load(Ordering::Relaxed) {
+            Duration::ZERO
+        } else {
+            PATIENCE
         };
         let is_done = tokio::time::timeout(patience, write).await.is_ok();
         if !is_done {

@@ -61,11 +61,11 @@ impl Environment {
 
     /// Values of the variables that match one of the patterns `names`, in which `*` is any text.
     pub fn matching<'a>(&'a self, names: &'a [String]) -> impl Iterator<Item = &'a str> {
-        let named = self.variables.iter().filter(|(name, _)| {
-            let name = name.to_str();
-            name.is_some_and(|name| names.iter().any(|pattern| matches(pattern, name)))
+        let found = self.variables.iter().filter(|(variable, _)| {
+            let variable = variable.to_str();
+            variable.is_some_and(|variable| names.iter().any(|name| matches(name, variable)))
         });
-        named.filter_map(|(_, value)| value.to_str())
+        found.filter_map(|(_, value)| value.to_str())
     }
 
     /// Makes an environment of exactly `variables`.

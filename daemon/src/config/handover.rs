@@ -70,28 +70,41 @@ fn name_of(entry: &[u8]) -> &[u8] {
     &entry[..end]
 }
 
+/// Entry of the environment at `list`; `None` at its end.
+fn entry(list: *mut *mut c_char) -> Option<*mut c_char> {
+    if list.is_null() {
+        return None;
+    }
+    // SAFETY: the list ends with a null pointer, and no caller goes beyond it.
+    let entry = unsafe { *list };
+    (!entry.is_null()).then_some(entry)
+}
+
 /// Removes all variables but the visible ones from the environment of this process, and overwrites them. Must be called
 /// before any thread is started.
 pub fn hide() {
-    // SAFETY: no other thread reads or changes the environment. Each entry is a text that ends with 0, in memory that
-    // this process may write; the list ends with a null pointer, and entries only move towards its start.
-    unsafe {
-        let (mut from, mut to) = (environ, environ);
-        while !from.is_null() && !(*from).is_null() {
-            let entry = *from;
-            let text = CStr::from_ptr(entry).to_bytes();
-            let (is_kept, length) = (is_visible(name_of(text)), text.len());
-            if is_kept {
-                *to = entry;
-                to = to.add(1);
-            } else {
-                ptr::write_bytes(entry.cast::<u8>(), 0, length);
-            }
-            from = from.add(1);
+    // SAFETY: no other thread changes the environment.
+    let mut from = unsafe { environ };
+    let mut to = from;
+    while let Some(variable) = entry(from) {
+        // SAFETY: each entry is a text that ends with 0.
+        let text = unsafe { CStr::from_ptr(variable) }.to_bytes();
+        let (is_kept, length) = (is_visible(name_of(text)), text.len());
+        if is_kept {
+            // SAFETY: entries only move towards the start of the list.
+            unsafe { *to = variable };
+            // SAFETY: the list has at least as many entries as are kept.
+            to = unsafe { to.add(1) };
+        } else {
+            // SAFETY: this process may write the memory of its first environment, and nothing refers to the entry.
+            unsafe { ptr::write_bytes(variable.cast::<u8>(), 0, length) };
         }
-        if !to.is_null() {
-            *to = ptr::null_mut();
-        }
+        // SAFETY: the entry is not the end of the list.
+        from = unsafe { from.add(1) };
+    }
+    if !to.is_null() {
+        // SAFETY: this is an entry of the list, or its end.
+        unsafe { *to = ptr::null_mut() };
     }
 }
 

@@ -51,8 +51,8 @@ impl Streams {
         tap: Option<Tap>,
     ) -> io::Result<Self> {
         let open = |pipe, source, tap| {
-            let masked = MaskedStream::new(Arc::clone(masker));
-            Capture::open(pipe, limit, memory.open(), source, masked, tap)
+            let stream = MaskedStream::new(Arc::clone(masker));
+            Capture::open(pipe, limit, memory.open(), source, stream, tap)
         };
         let stdin = match pipes.stdin {
             Some((fd, bytes)) => Some((pipe::Sender::from_owned_fd(fd)?, bytes)),

@@ -651,7 +651,7 @@ async fn start_failure_reports_reason() {
     );
     let together = start(&|plan| {
         plan.args
-            .extend(vec![OsString::from("x".repeat(MAX_ARGUMENT_BYTES)); 64])
+            .extend(vec![OsString::from("x".repeat(MAX_ARGUMENT_BYTES)); 64]);
     })
     .await;
     assert!(

@@ -47,8 +47,12 @@ static OTHERS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         // The width of a column depends on durations.
         (r"<duration> {2,}", "<duration>  "),
         (
-            r"^(?:\d+ )?(open files|processor seconds|bytes of a file|bytes of memory|processes)(?: unlimited)?$",
+            r"^(?:\d+ )?(open files|processor seconds|bytes of a file|bytes of memory)(?: unlimited)?$",
             "<limit> $1",
+        ),
+        (
+            r"^(?:\d+ (processes)|(processes) unlimited)$",
+            "<limit> $1$2",
         ),
         (r"\bpid \d+", "pid <pid>"),
         (r"\buid:\d+", "uid:<uid>"),

@@ -293,8 +293,8 @@ fn what_takes_effect_unsigned_is_written_with_its_exact_capability_only() {
     for path in unsigned {
         stage.ok(FileTool::Write, json!({"path": path, "content": "x"}));
     }
-    let state = json!({"path": ".ai/state/x", "content": "x"});
-    stage.refused(FileTool::Write, state, "permission_denied", ".ai/state");
+    let record = json!({"path": ".ai/state/x", "content": "x"});
+    stage.refused(FileTool::Write, record, "permission_denied", ".ai/state");
 }
 
 #[test]

@@ -160,17 +160,6 @@ fn branch(parallel: &Parallel, item: u32) -> Option<&(Name, Action)> {
     parallel.branches.get(usize::try_from(item).ok()?)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reference_lists_concurrent_items() {
-        let limits = rye_pages::Table::read("docs/reference.md", "limits");
-        limits.assert_cell("items or branches at once", "is", AT_ONCE);
-    }
-}
-
 /// Limit of the items that pause; beyond it no new item starts, because each turn looks at all of them.
 const MOST_PAUSED: usize = 1000;
 
@@ -496,4 +485,15 @@ fn failed_text(items: &Items, step: &Step, first: u32, error: &Failure) -> Strin
         told.push(format!("{more} more failed"));
     }
     told.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reference_lists_concurrent_items() {
+        let limits = rye_pages::Table::read("docs/reference.md", "limits");
+        limits.assert_cell("items or branches at once", "is", AT_ONCE);
+    }
 }

@@ -170,7 +170,7 @@ fn items_that_pause_end_with_their_failure_when_the_node_fails() {
     let mut stage = Stage::of(&each(keys), run(json!({}), None));
     let one_is_refused = |call: &Call| match call.slot {
         Slot::Part(1) => CallOutcome::never_started(Failure::permanent("denied", "no")),
-        _ => first_fails(9)(call),
+        Slot::Main | Slot::Part(_) | Slot::Hook(_) => first_fails(9)(call),
     };
     assert_eq!(stage.play_with(one_is_refused), Rest::Ended);
     let denied = (1, Some("denied"));
