@@ -60,8 +60,10 @@ impl LogPool {
             PATIENCE
         };
         let is_done = tokio::time::timeout(patience, write).await.is_ok();
-        if !is_done {
-            self.is_stalled.store(true, Ordering::Relaxed);
+        if !is_done && !self.is_stalled.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the files of a project take no output of tools: lines are left out until they do"
+            );
         }
         is_done
     }

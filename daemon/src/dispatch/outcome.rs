@@ -289,7 +289,11 @@ pub(super) fn bound(output: &mut Captured, most: usize) {
         left = left.saturating_sub(taken);
         !fits
     });
-    output.bytes.truncate(end.unwrap_or(usize::MAX));
+    if let Some(end) = end {
+        output.bytes.truncate(end);
+        // What is cut off takes no memory any more.
+        output.bytes.shrink_to_fit();
+    }
 }
 
 /// Result with the members that `rye/bash` documents.
