@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(first.due().now_or_never(), Some(()));
         assert_eq!(first.urgency(), Urgency::Cancel);
         assert_eq!(second.due().now_or_never(), None);
-        assert_eq!(stop.urgency(), Urgency::None, "the run goes on");
+        assert_eq!(stop.urgency(), Urgency::None, "the run continues");
         assert!(stop.release_call(Slot::Part(1)) && !stop.release_call(Slot::Part(2)));
         assert_eq!(first.due().now_or_never(), None, "another call of the item");
 

@@ -118,7 +118,7 @@ fn cancel_on_interrupt_is_obeyed_by_term_and_hangup() {
         assert_eq!(out.json()["status"], "cancelled", "{signal}");
         std::fs::remove_file(&begun).unwrap();
     }
-    // Without the option the run goes on.
+    // Without the option the run continues.
     let child = world.ryectl("run t/gate").spawn();
     let begun = world.project().join("in");
     until("the step to run", || begun.exists().then_some(()));

@@ -306,7 +306,7 @@ fn pipeline_reruns_only_failed_checks_and_publishes_once() {
     let run = newest(&world, "pipeline/ship");
     album.run(&large, &format!("ryectl get {run}"));
     album.run(&large, &format!("ryectl steps {run}"));
-    // Once that is fixed, only the tests run again; then the pipeline goes on, up to the question.
+    // Once that is fixed, only the tests run again; then the pipeline continues, up to the question.
     world.write("src/prices", "price() { echo $1; }\n");
     let green = album.run(&small, &format!("ryectl resume {run}"));
     assert!(green.ends_with("ended with 75"), "{green}");

@@ -35,7 +35,7 @@ pub enum Error {
         directory: PathBuf,
         /// The directory, or its `.ai`.
         path: PathBuf,
-        /// What is wrong with the path, in words.
+        /// Power of others over the path, in words.
         problem: String,
     },
     /// The directory is not among the trusted ones.

@@ -120,7 +120,7 @@ pub(super) const SETTINGS: [Setting; 26] = [
         "env.pass",
         "RYE_ENV_PASS",
         Shape::List,
-        "Variables of the daemon that children get beside PATH, HOME, LANG, LC_* and TZ.",
+        "Variables of the daemon that children get in addition to PATH, HOME, LANG, LC_* and TZ.",
     ),
     setting(
         "env.path",

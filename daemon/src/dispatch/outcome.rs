@@ -291,7 +291,7 @@ pub(super) fn bound(output: &mut Captured, most: usize) {
     });
     if let Some(end) = end {
         output.bytes.truncate(end);
-        // What is cut off takes no memory any more.
+        // Otherwise the part that was cut off would still take memory.
         output.bytes.shrink_to_fit();
     }
 }
@@ -453,6 +453,10 @@ mod tests {
             bound(&mut output, most);
             assert_eq!(output.bytes, bytes[..kept], "{bytes:?} in {most}");
             assert_eq!(output.is_truncated(), kept < bytes.len());
+            assert!(
+                output.bytes.capacity() < kept + 32,
+                "no memory for the rest"
+            );
         }
     }
 

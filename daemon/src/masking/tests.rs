@@ -119,7 +119,7 @@ fn project_cannot_mask_texts_of_others() {
 }
 
 proptest! {
-    /// Where a stream is cut has no effect, unless the cut is at a line break within a secret.
+    /// The positions of cuts have no effect, unless one is at a line break within a secret.
     #[test]
     fn pieces_are_masked_like_whole(
         parts in prop::collection::vec(prop_oneof![

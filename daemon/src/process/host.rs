@@ -18,7 +18,7 @@ pub struct OpenFiles {
     pub(super) hard: rlim_t,
 }
 
-/// What children take over from the daemon besides variables.
+/// Properties that children inherit from the daemon, besides variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inheritance {
     /// In octal digits.

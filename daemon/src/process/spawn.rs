@@ -74,7 +74,7 @@ impl Spawner {
         }
     }
 
-    /// What the processes inherit.
+    /// Properties that the processes inherit.
     pub fn inheritance(&self) -> io::Result<Inheritance> {
         Inheritance::of_children(self.shared.open_files)
     }

@@ -35,7 +35,7 @@ pub struct Facts {
     /// Cancelled once the daemon stops.
     pub stopping: CancellationToken,
     pub exports: Arc<Exports>,
-    /// What tools get.
+    /// Environment of tools.
     pub tools: v1::ToolEnvironment,
 }
 

@@ -269,7 +269,7 @@ pub struct ResumeRequest {
     #[prost(bool, tag = "7")]
     pub same_text: bool,
     /// Begin again at the first node that failed, whole or in some of its items, and after which the graph went on: of its items only those that failed are
-    /// repeated, and the walk goes on from there. Only for a graph that has ended.
+    /// repeated, and the walk continues from there. Only for a graph that has ended.
     #[prost(bool, tag = "8")]
     pub failed: bool,
 }

@@ -46,7 +46,8 @@ impl Output {
     }
 }
 
-/// Returns the name of the argument of `directive_return` that tells success from failure, beside these outputs.
+/// Returns the name of the argument of `directive_return` that reports success or failure, in addition to these
+/// outputs.
 pub(super) fn status_argument(outputs: &[Output]) -> &'static str {
     let [usual, other] = STATUS;
     let is_taken = outputs.iter().any(|output| output.name == usual);

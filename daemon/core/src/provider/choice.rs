@@ -216,11 +216,11 @@ pub fn resolve(
     Ok((model, Some(format!("{error}; `{name}` is used instead"))))
 }
 
-/// What a directive names for the case that its model cannot be used.
+/// Substitutes that a directive names for a model that cannot be used.
 enum Alternative<'w> {
     /// A model, from any provider.
     Fallback(&'w str),
-    /// A tier, if the model or the provider beside it does not exist.
+    /// A tier, if the model or the provider next to it does not exist.
     Tier(&'w str),
 }
 

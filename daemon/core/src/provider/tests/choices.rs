@@ -331,7 +331,7 @@ fn tier_replaces_unknown_model_or_provider() {
             (found, expected) => panic!("{found:?} {expected:?} {wish:?}"),
         }
     }
-    // What the call itself names is not replaced.
+    // A model that the call itself names is not replaced.
     let own = wish(None, None, None);
     for (model, provider) in [(Some("absent"), None), (None, Some("nobody"))] {
         let asked = ModelRequest {
