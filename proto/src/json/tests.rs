@@ -298,7 +298,7 @@ fn daemon_delta_event_and_step_json_have_exact_fields() {
         serde_json::to_string(&step).unwrap(),
         concat!(
             r#"{"step":0,"node":"","status":"","elapsed_ms":0,"cache_hit":false,"error":null,"#,
-            r#""items":{"total":0,"ended":0,"failed":0},"exit_code":3,"stdout_tail":"","stderr_tail":""}"#
+            r#""items":{"total":0,"ended":0,"failed":0,"retrying":0},"exit_code":3,"stdout_tail":"","stderr_tail":""}"#
         )
     );
     let verdict = v1::TranscriptVerdict::default();
