@@ -108,6 +108,7 @@ pub async fn nest(
         parent: run,
         child: wanted,
         key: &call.key,
+        attempt: run.graph().map(|_| run.name_of(&call.node, call.slot)),
         continues,
     };
     match services.runs().nest(nest).await {

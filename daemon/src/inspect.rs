@@ -258,6 +258,7 @@ fn overlay(run: &Run, walked: &Walked) -> BTreeMap<String, NodeState> {
             status: node_status(step.status),
             visits: visits + 1,
             elapsed_ms: step.elapsed_ms,
+            failed: step.items.map_or(0, |items| items.failed),
         };
         nodes.insert(step.node.clone(), state);
     }
@@ -274,6 +275,7 @@ fn overlay(run: &Run, walked: &Walked) -> BTreeMap<String, NodeState> {
             status,
             visits,
             elapsed_ms: 0,
+            failed: 0,
         };
         nodes.insert(node, state);
     }
@@ -283,6 +285,7 @@ fn overlay(run: &Run, walked: &Walked) -> BTreeMap<String, NodeState> {
             status: NodeStatus::Interrupted,
             visits: visits + 1,
             elapsed_ms: 0,
+            failed: 0,
         };
         nodes.insert(node.clone(), state);
     }

@@ -177,6 +177,8 @@ pub struct Nest<'a> {
     pub child: ChildRequest,
     /// Idempotency key of the step. The keys of the new run derive from it.
     pub key: &'a str,
+    /// Name of the attempt, such as `fan[3]`; `None` for a call of a thread.
+    pub attempt: Option<String>,
     /// The ended run of an earlier attempt of the step, which the new one continues.
     pub continues: Option<Arc<Run>>,
 }

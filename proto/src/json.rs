@@ -175,6 +175,9 @@ impl Serialize for v1::Run {
         if !self.uncertain.is_empty() {
             map.serialize_entry("uncertain", &self.uncertain)?;
         }
+        if !self.parent_attempt.is_empty() {
+            map.serialize_entry("parent_attempt", &self.parent_attempt)?;
+        }
         map.serialize_entry("cost", &self.cost.clone().unwrap_or_default())?;
         map.serialize_entry("spawn_count", &self.spawn_count)?;
         map.serialize_entry("cancel", &self.cancel)?;

@@ -59,6 +59,16 @@ fn resume_failed_walks_on_after_a_run_that_completed_with_errors() {
     let first = world.ryectl("run t/checks").run().code(1);
     let _told = first.stderr_contains(&["repeats only what failed", "--failed"]);
     world.write("mended", "");
+    let steps = world.ryectl("steps @last").ok().stdout();
+    assert!(steps.contains("2/2 · 1 failed"), "{steps}");
+    let drawn = world
+        .ryectl("graph show t/checks --run @last")
+        .ok()
+        .stdout();
+    assert!(
+        drawn.contains("  ! ") && drawn.contains("(1 failed)"),
+        "{drawn}"
+    );
     let second = world.ryectl("resume @last --failed --json").ok().json();
     assert_eq!(second["output"], json!({"red": 0}), "{second}");
     assert_eq!(lines(&world, "ran"), ["lint", "ship", "tests", "tests"]);
@@ -119,6 +129,9 @@ fn failed_branch_stops_processes_and_child_runs_but_not_at_most_once_ones() {
         child("t/below").filter(|run| run["status"] == "cancelled")
     });
     assert_eq!(below["cancel"]["by"], "sibling_failure", "{below}");
+    assert_eq!(below["parent_attempt"], "work[below]", "{below}");
+    let tree = world.ryectl("tree").arg(&run).ok().stdout();
+    assert!(tree.contains("t/below  work[below]"), "{tree}");
     // The at-most-once call ends by itself, and nothing follows it.
     let once = child("t/once").unwrap();
     assert_eq!(once["status"], "running", "{once}");

@@ -193,13 +193,14 @@ impl Lines {
     }
 
     fn step(&self, view: &View, step: &StepEnd) -> String {
+        let some_failed = step.items.is_some_and(|items| items.failed > 0);
         let icon = match step.status {
+            StepStatus::Foreach | StepStatus::Parallel if some_failed => self.style.yellow("!"),
+            StepStatus::Foreach | StepStatus::Parallel => self.style.green("✓"),
             StepStatus::Error => self.style.red("✗"),
             StepStatus::Return => "⏹".to_owned(),
             StepStatus::Ok
             | StepStatus::Gate
-            | StepStatus::Foreach
-            | StepStatus::Parallel
             | StepStatus::Wait
             | StepStatus::Approval
             | StepStatus::Cached
@@ -354,14 +355,14 @@ mod tests {
             (failed, "step 2/2 scrape ✗ (connection refused)"),
             (
                 some_failed.clone(),
-                "step 2/2 scrape ✓ (foreach, 2 of 5 failed)",
+                "step 2/2 scrape ! (foreach, 2 of 5 failed)",
             ),
             (
                 StepEnd {
                     cached: 3,
                     ..some_failed
                 },
-                "step 2/2 scrape ✓ (foreach, 3 cached, 2 of 5 failed)",
+                "step 2/2 scrape ! (foreach, 3 cached, 2 of 5 failed)",
             ),
             (step(StepStatus::Return, 3), "step 2/2 scrape ⏹"),
             (step(StepStatus::Gate, 3), "step 2/2 scrape ✓ (gate)"),

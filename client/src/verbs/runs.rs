@@ -160,6 +160,7 @@ fn print_lines(lines: &[(usize, &v1::Run)], session: &mut Session) -> Result<(),
             age.unwrap_or_default(),
             render::ran(run).map(render::elapsed).unwrap_or_default(),
             run.item_id().to_owned(),
+            run.parent_attempt.clone(),
             if is_one {
                 String::new()
             } else {
@@ -167,9 +168,9 @@ fn print_lines(lines: &[(usize, &v1::Run)], session: &mut Session) -> Result<(),
             },
         ])
     });
-    let rows = rows.collect::<Result<Vec<[String; 8]>, _>>()?;
+    let rows = rows.collect::<Result<Vec<[String; 9]>, _>>()?;
     let heads = [
-        "RUN", "STATUS", "WHY", "STEPS", "AGE", TOOK, "ITEM", "PROJECT",
+        "RUN", "STATUS", "WHY", "STEPS", "AGE", TOOK, "ITEM", "FOR", "PROJECT",
     ];
     let width = session.output.width();
     session

@@ -169,7 +169,7 @@ impl Library {
         })?;
         let text = seal::normalise(text);
         let seal = seal::inspect(item.kind, place.extension, &text)
-            .map_err(|error| refusal(place, error))?;
+            .map_err(|error| refusal(place, &text, error))?;
         let signer = self
             .trust
             .key(&seal.token.signer)
@@ -181,7 +181,7 @@ impl Library {
             })?;
         seal.token
             .verify(&signer.key)
-            .map_err(|error| refusal(place, error))?;
+            .map_err(|error| refusal(place, &text, error))?;
         self.in_force(place, &signer)?;
         let covers_part = |left_out| match signer.partial {
             PartialCoverage::Accepted => Ok(Coverage::Partial),
@@ -264,10 +264,18 @@ fn built_in(item: Embedded, place: ItemLocation) -> Item {
     }
 }
 
-fn refusal(place: &ItemLocation, error: seal::Error) -> Error {
+fn refusal(place: &ItemLocation, text: &str, error: seal::Error) -> Error {
     let (item, path) = (place.item.clone(), place.path());
     match error {
-        seal::Error::Unsigned => Error::Unsigned { item, path },
+        seal::Error::Unsigned => {
+            let metadata = Metadata::of_draft(item.kind, place.extension, text);
+            let problem = metadata.err().map(Box::new);
+            Error::Unsigned {
+                item,
+                path,
+                problem,
+            }
+        }
         seal::Error::Modified { signer } => Error::Modified { item, path, signer },
         seal::Error::BadSignature { signer } => Error::BadSignature { item, path, signer },
         seal::Error::Unsupported { .. } | seal::Error::Key { .. } => Error::Unsupported {

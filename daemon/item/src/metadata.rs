@@ -54,6 +54,12 @@ pub enum Error {
         "a .{extension} file cannot be a tool; write it as YAML, Python, JavaScript, TypeScript or a shell script"
     )]
     NoMetadata { extension: String },
+    /// The file has none of the fields that every item of this type needs.
+    #[error("the file does not say what it is: {how}")]
+    Bare {
+        /// The missing fields, and the fix.
+        how: &'static str,
+    },
 }
 
 impl Kinded for Error {
@@ -64,6 +70,7 @@ impl Kinded for Error {
             | Self::WrongType { .. }
             | Self::WrongShape { .. }
             | Self::NoBlock
+            | Self::Bare { .. }
             | Self::NoMetadata { .. } => ErrorKind::Invalid,
         }
     }
@@ -158,6 +165,20 @@ impl Metadata {
         }
     }
 
+    /// Reads a file that may not be an item at all. Fails if it has none of the fields that every item of this type
+    /// needs.
+    pub fn of_draft(kind: ItemKind, extension: &str, text: &str) -> Result<Self, Error> {
+        let metadata = Self::parse(kind, extension, text)?;
+        let says_nothing = metadata.version.is_none()
+            && metadata.tool_type.is_none()
+            && metadata.category.is_none()
+            && metadata.name.is_none();
+        match needed(kind, extension) {
+            Some(how) if says_nothing => Err(Error::Bare { how }),
+            Some(_) | None => Ok(metadata),
+        }
+    }
+
     /// Makes metadata of a tool's fields, by their YAML names.
     fn of_tool(fields: &Fields) -> Result<Self, Error> {
         let said = DeclaredFields(&fields.values);
@@ -209,6 +230,21 @@ impl Metadata {
 /// JSON Schema of a tool written as YAML, for editors.
 pub fn tool_schema() -> Value {
     keys::schema()
+}
+
+/// Describes the fields that a file without any needs; `None` for types whose reader describes them.
+fn needed(kind: ItemKind, extension: &str) -> Option<&'static str> {
+    match (kind, extension) {
+        (ItemKind::Tool, "yaml" | "yml") => Some(
+            "a tool has `version`, `tool_type`, `executor_id` and `category`; `ryectl new tool ID` writes one to begin with",
+        ),
+        (ItemKind::Tool, _) => Some(
+            "a tool has `__version__`, `__tool_type__`, `__executor_id__` and `__category__`; `ryectl new tool ID` writes one to \
+             begin with",
+        ),
+        (ItemKind::Config, _) => Some("a configuration file has `version`, `category` and `name`"),
+        (ItemKind::Directive | ItemKind::Knowledge, _) => None,
+    }
 }
 
 /// Fields of a tool by their YAML names, with their lines.

@@ -76,13 +76,6 @@ pub enum Error {
         #[source]
         source: Box<library::Error>,
     },
-    /// A tool or a configuration file has no metadata at all.
-    #[error("`{path}` does not say what it is: {how}")]
-    Bare {
-        path: PathBuf,
-        /// The missing fields, and the fix.
-        how: &'static str,
-    },
     /// The configuration does not match a schema for its path.
     #[error("failed to sign `{path}`: {problem} (`{schema}`)")]
     Unfit {
@@ -158,8 +151,7 @@ impl Kinded for Error {
             | Self::Schema { .. }
             | Self::Configuration { .. }
             | Self::Unread { .. }
-            | Self::Version { .. }
-            | Self::Bare { .. } => ErrorKind::Invalid,
+            | Self::Version { .. } => ErrorKind::Invalid,
             Self::NotFound { .. } => ErrorKind::NotFound,
             Self::System { .. } => ErrorKind::Denied,
             Self::Unreadable { source } => source.kind(),
@@ -410,27 +402,26 @@ pub fn sign(
 
 fn metadata(place: &ItemLocation, text: &str) -> Result<Metadata, Error> {
     let text = seal::normalise(text);
-    let metadata = Metadata::parse(place.item.kind, place.extension, &text);
-    metadata.map_err(|source| Error::Metadata {
+    Metadata::parse(place.item.kind, place.extension, &text).map_err(|source| unread(place, source))
+}
+
+fn unread(place: &ItemLocation, source: metadata::Error) -> Error {
+    Error::Metadata {
         path: place.path(),
         source,
-    })
+    }
 }
 
 /// Returns `text`, with a line that names the item if that is missing.
 fn with_name<'a>(place: &ItemLocation, text: &'a str) -> Result<Cow<'a, str>, Error> {
-    let before = metadata(place, text)?;
+    let (kind, extension) = (place.item.kind, place.extension);
+    let before = Metadata::of_draft(kind, extension, &seal::normalise(text))
+        .map_err(|source| unread(place, source))?;
     if before.name.is_some() {
         return Ok(Cow::Borrowed(text));
     }
-    let (item, name) = (&place.item, place.item.id.name());
-    let says_nothing =
-        before.version.is_none() && before.tool_type.is_none() && before.category.is_none();
-    if says_nothing && let Some(how) = missing_metadata(place) {
-        let path = place.path();
-        return Err(Error::Bare { path, how });
-    }
-    let added = name::added(item.kind, place.extension, text, name);
+    let name = place.item.id.name();
+    let added = name::added(kind, extension, text, name);
     let name = Some(name.to_owned());
     let expected = without_lines(Metadata { name, ..before });
     let is_read =
@@ -440,21 +431,6 @@ fn with_name<'a>(place: &ItemLocation, text: &'a str) -> Result<Cow<'a, str>, Er
         None => Err(Error::Misplaced {
             source: Box::new(library::nameless(place)),
         }),
-    }
-}
-
-/// Describes the metadata that a file without any needs; `None` for types whose reader describes them.
-fn missing_metadata(place: &ItemLocation) -> Option<&'static str> {
-    match (place.item.kind, place.extension) {
-        (ItemKind::Tool, "yaml" | "yml") => Some(
-            "a tool has `version`, `tool_type`, `executor_id` and `category`; `ryectl new tool ID` writes one to begin with",
-        ),
-        (ItemKind::Tool, _) => Some(
-            "a tool has `__version__`, `__tool_type__`, `__executor_id__` and `__category__`; `ryectl new tool ID` writes one to \
-             begin with",
-        ),
-        (ItemKind::Config, _) => Some("a configuration file has `version`, `category` and `name`"),
-        (ItemKind::Directive | ItemKind::Knowledge, _) => None,
     }
 }
 

@@ -14,5 +14,5 @@ pub use accounts::AccountRow;
 pub use export_source::{ExportSource, Exported, FoundRun, Money, PublishedRun, Touched};
 pub use handle::Journal;
 pub use listing::{Filter, Page, page_token};
-pub use steps::{StepLine, Walked};
+pub use steps::{EndedItems, StepLine, Walked};
 pub use threads::Recovered;

@@ -68,8 +68,8 @@ pub use faults::hooks::{self, Sync as Syncs};
 pub use history::RemovedRun;
 pub use index::{IndexError, KeyOwner, Summary};
 pub use journal::{
-    AccountRow, ExportSource, Exported, Filter, FoundRun, Journal, Money, Page, PublishedRun,
-    Recovered, StepLine, Touched, Walked, page_token,
+    AccountRow, EndedItems, ExportSource, Exported, Filter, FoundRun, Journal, Money, Page,
+    PublishedRun, Recovered, StepLine, Touched, Walked, page_token,
 };
 pub use log::Storage;
 pub use options::{Options, SealBounds, Signer, TREE_RUNS};

@@ -103,6 +103,7 @@ pub(super) fn list_row(run: &Summary, beside: &RunExtras) -> v1::Run {
         kind: v1::RunKind::from(run.kind).into(),
         status: v1::RunStatus::from(run.status).into(),
         parent_id: text(run.parent.as_ref()),
+        parent_attempt: run.parent_attempt.clone().unwrap_or_default(),
         project: run.project.clone(),
         steps: run.steps,
         spawn_count: run.spawn_count,
@@ -328,7 +329,12 @@ pub(super) fn step(step: StepLine) -> v1::Step {
         cache_hit: step.cache_hit,
         process: step.printed.as_deref().map(printed),
         error: step.error,
-        items: None,
+        items: step.items.map(|items| v1::ItemCount {
+            total: items.total,
+            ended: items.total,
+            failed: items.failed,
+            retrying: 0,
+        }),
     }
 }
 

@@ -136,6 +136,7 @@ impl Admission {
             files: project.files.to_string_lossy().into_owned(),
             principal: request.principal().to_owned(),
             parent: lineage.map(|lineage| lineage.parent.clone()),
+            parent_attempt: lineage.and_then(|lineage| lineage.attempt.clone()),
             directory: Some(project.identity.clone()),
             depth: lineage.map_or(0, |lineage| lineage.spec.depth + 1),
             parent_end: lineage

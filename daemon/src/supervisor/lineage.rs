@@ -278,6 +278,7 @@ fn child(order: &Nest<'_>, kind: RunKind, is_async: bool) -> Start {
         spec: Arc::clone(&parent.spec),
         limits: limits_below(parent),
         key: order.key.to_owned(),
+        attempt: order.attempt.clone(),
         parent_end: if is_async {
             unwaited(&parent.spec, kind)
         } else {

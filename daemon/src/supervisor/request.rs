@@ -132,6 +132,8 @@ pub struct Lineage {
     pub limits: Limits,
     /// The idempotency key of the step.
     pub key: String,
+    /// Name of the attempt of the parent that the run carries out.
+    pub attempt: Option<String>,
     /// Effect of the end of the parent on the run.
     pub parent_end: ParentEnd,
 }

@@ -894,6 +894,9 @@ pub struct Run {
     /// The node at which `ResumeRequest.failed` begins, of a graph that has ended; absent in lists, and if there is none.
     #[prost(message, optional, tag = "45")]
     pub failed_part: ::core::option::Option<FailedPart>,
+    /// The attempt of the graph that started it which it carries out, such as `fan\[3\]`; empty if no graph did.
+    #[prost(string, tag = "46")]
+    pub parent_attempt: ::prost::alloc::string::String,
 }
 /// A node that failed, whole or in some of its items, and after which the graph went on.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

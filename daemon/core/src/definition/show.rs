@@ -46,6 +46,8 @@ pub struct NodeState {
     pub visits: u32,
     /// Duration of the last visit in milliseconds.
     pub elapsed_ms: u64,
+    /// Items or branches of the last visit that failed, although the node did not.
+    pub failed: u32,
 }
 
 /// Status of the last visit of a node.
@@ -252,9 +254,11 @@ const fn needs_description(work: &Work) -> bool {
     !matches!(work, Work::Gate | Work::Return { .. })
 }
 
-/// `✓ 1.2s ×3 (cached)`.
+/// `✓ 1.2s ×3 (cached)`, `! 1.2s (2 failed)`.
 fn status_label(state: NodeState) -> String {
-    let mut words = vec![state.status.icon().to_owned()];
+    let partly = state.failed > 0 && state.status != NodeStatus::Error;
+    let icon = if partly { "!" } else { state.status.icon() };
+    let mut words = vec![icon.to_owned()];
     let tenths = state.elapsed_ms.saturating_add(50) / 100;
     if tenths > 0 {
         words.push(format!("{}.{}s", tenths / 10, tenths % 10));
@@ -264,6 +268,9 @@ fn status_label(state: NodeState) -> String {
     }
     if state.status == NodeStatus::Cached {
         words.push("(cached)".to_owned());
+    }
+    if state.failed > 0 {
+        words.push(format!("({} failed)", state.failed));
     }
     words.join(" ")
 }

@@ -264,7 +264,7 @@ impl Run {
     }
 
     /// Returns the name of the attempt `slot` of the current node, for people.
-    fn name_of(&self, node: &str, slot: Slot) -> String {
+    pub fn name_of(&self, node: &str, slot: Slot) -> String {
         let items = self.graph().and_then(|state| state.at.items());
         items.map_or_else(|| attempt_name(node, slot), |items| items.name(node, slot))
     }

@@ -48,6 +48,9 @@ pub struct Spec {
     pub principal: String,
     /// The run that started this one.
     pub parent: Option<RunId>,
+    /// Name of the attempt of a graph that this run carries out, such as `fan[3]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_attempt: Option<String>,
     /// Identity of the project directory when the run was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<DirectoryIdentity>,
@@ -101,6 +104,7 @@ impl Spec {
             files: String::new(),
             principal: String::new(),
             parent: None,
+            parent_attempt: None,
             directory: None,
             depth: 0,
             parent_end: ParentEnd::Wait,

@@ -41,8 +41,19 @@ pub enum Error {
         /// Space of the item that refers to it.
         referrer: Space,
     },
-    #[error("{item} (`{path}`) is not signed; read it, then run `ryectl sign {item}`")]
-    Unsigned { item: ItemRef, path: PathBuf },
+    #[error(
+        "{item} (`{path}`) is not signed{}",
+        .problem.as_ref().map_or_else(
+            || format!("; read it, then run `ryectl sign {item}`"),
+            |problem| format!(", and cannot be signed as it is: {problem}")
+        )
+    )]
+    Unsigned {
+        item: ItemRef,
+        path: PathBuf,
+        /// Reason why it cannot be signed either.
+        problem: Option<Box<metadata::Error>>,
+    },
     #[error(
         "{item} (`{path}`) was changed after {signer} signed it; if the change is yours, run `ryectl sign {item}`"
     )]

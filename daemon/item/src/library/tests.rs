@@ -263,6 +263,26 @@ fn nearest_space_wins_and_hides_from_lower_spaces() {
 }
 
 #[test]
+fn unsigned_file_that_cannot_be_signed_is_refused_with_that_reason() {
+    let world = World::new();
+    for (file, text, reason) in [
+        ("sh", "echo hi\n", "a .sh tool describes itself"),
+        ("py", "print(1)\n", "does not say what it is"),
+        ("yaml", "version: [\n", "cannot be signed"),
+    ] {
+        world.write(&format!("project/.ai/tools/a/{file}.{file}"), text);
+        let message = world.resolve(&format!("a/{file}")).unwrap_err().to_string();
+        assert!(
+            message.contains("is not signed, and cannot be signed as it is"),
+            "{message}"
+        );
+        assert!(message.contains(reason), "{message}");
+        assert!(!message.contains("ryectl sign"), "{message}");
+        assert_eq!(world.verdict(&format!("a/{file}")), Verdict::Unsigned);
+    }
+}
+
+#[test]
 fn system_items_need_no_file_and_can_be_shadowed() {
     let world = World::new();
     let item = world.resolve("rye/bash").unwrap();

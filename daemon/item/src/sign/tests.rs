@@ -449,7 +449,7 @@ fn file_without_metadata_is_refused_with_what_it_needs() {
         ),
     ] {
         let path = world.write(&format!("project/.ai/{path}"), text);
-        let error = world.sign(path.to_str().unwrap()).unwrap_err().to_string();
+        let error = with_sources(&world.sign(path.to_str().unwrap()).unwrap_err());
         for part in ["does not say what it is", field] {
             assert!(error.contains(part), "no {part} in {error}");
         }

@@ -18,6 +18,9 @@ pub struct Summary {
     pub principal: String,
     /// The run that started it.
     pub parent: Option<RunId>,
+    /// Name of the attempt of its parent that it carries out.
+    #[serde(default)]
+    pub parent_attempt: Option<String>,
     /// Number of its ancestors.
     pub depth: u32,
     /// True if its parent does not wait for it.
@@ -56,6 +59,7 @@ impl Summary {
             project: run.spec.project.clone(),
             principal: run.spec.principal.clone(),
             parent: run.spec.parent.clone(),
+            parent_attempt: run.spec.parent_attempt.clone(),
             depth: run.spec.depth,
             detached: !run.spec.parent_end.waits(),
             continuation_of: run.spec.continuation_of.clone(),

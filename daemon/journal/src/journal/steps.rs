@@ -31,9 +31,19 @@ pub struct StepLine {
     /// True if the result of an earlier run was used.
     pub cache_hit: bool,
     pub error: Option<String>,
+    /// The items of a foreach, or the branches of a parallel node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub items: Option<EndedItems>,
     /// Output and exit of the process that failed.
     #[serde(skip)]
     pub printed: Option<Box<Printed>>,
+}
+
+/// Number of items of a step that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct EndedItems {
+    pub total: u32,
+    pub failed: u32,
 }
 
 /// Progress of a run, step by step.
@@ -49,6 +59,8 @@ pub struct Walked {
 #[derive(Default)]
 struct Reading {
     walked: Walked,
+    /// Items of the step that is about to end.
+    items: Option<EndedItems>,
     /// Items of the open calls of a thread, by the ids of the calls.
     calls: HashMap<String, String>,
 }
@@ -56,8 +68,10 @@ struct Reading {
 impl Reading {
     /// True if events of this type are relevant for steps. Others may be long, and are not decoded.
     fn concerns(event_type: &str) -> bool {
-        const NAMES: [&str; 6] = [
+        const NAMES: [&str; 8] = [
             "step_started",
+            "foreach_completed",
+            "parallel_completed",
             "step_completed",
             "tool_call_start",
             "tool_call_result",
@@ -80,6 +94,18 @@ impl Reading {
     fn take(&mut self, event: Event) {
         match event {
             Event::Run(RunEvent::StepStarted(started)) => self.walked.open = Some(started.node),
+            Event::Graph(GraphEvent::ForeachCompleted(end)) => {
+                self.items = Some(EndedItems {
+                    total: end.items,
+                    failed: end.failed,
+                });
+            }
+            Event::Graph(GraphEvent::ParallelCompleted(end)) => {
+                self.items = Some(EndedItems {
+                    total: end.branches,
+                    failed: end.failed,
+                });
+            }
             Event::Graph(GraphEvent::StepCompleted(completed)) => {
                 let error = completed.error;
                 self.walked.open = None;
@@ -89,6 +115,7 @@ impl Reading {
                     status: completed.status,
                     elapsed_ms: completed.elapsed_ms,
                     cache_hit: completed.cache_hit,
+                    items: self.items.take(),
                     printed: error.as_ref().and_then(|error| error.printed.clone()),
                     error: error.map(|error| error.message),
                 });
@@ -110,6 +137,7 @@ impl Reading {
             elapsed_ms,
             cache_hit: false,
             error,
+            items: None,
             printed: None,
         };
         if let ThreadEvent::ToolCallStart(call) = event {

@@ -28,6 +28,7 @@ fn state(status: NodeStatus, visits: u32, elapsed_ms: u64) -> NodeState {
         status,
         visits,
         elapsed_ms,
+        failed: 0,
     }
 }
 
@@ -126,15 +127,19 @@ fn diagram_labels_wait_approval_branch_and_fail_nodes() {
                  d: {type: approval, message: \"Ship ${inputs.v}?\", on_error: e}\n\
                  e: {type: fail, message: no luck}";
     let (graph, _) = graph(&with_nodes(nodes));
+    let partly_failed = NodeState {
+        failed: 1,
+        ..state(NodeStatus::Parallel, 1, 1_240)
+    };
     let overlay = BTreeMap::from([
-        ("a".to_owned(), state(NodeStatus::Ok, 1, 1_240)),
+        ("a".to_owned(), partly_failed),
         ("d".to_owned(), state(NodeStatus::Running, 1, 0)),
     ]);
     assert_eq!(
         render(&graph, &id(), Format::Text, &overlay),
         "demo/sample 1.0.0  5 nodes\n\
          \n\
-         ▶ a  parallel lint: rye/bash, test: x/t  ✓ 1.2s\n\
+         ▶ a  parallel lint: rye/bash, test: x/t  ! 1.2s (1 failed)\n\
          \x20   → b\n\
          \x20   ⇢ e  [on error]\n\
          \n\
@@ -154,7 +159,7 @@ fn diagram_labels_wait_approval_branch_and_fail_nodes() {
         (
             Format::Mermaid,
             [
-                "  n0{{\"a<br/>parallel lint: rye/bash, test: x/t<br/>✓ 1.2s\"}}\n",
+                "  n0{{\"a<br/>parallel lint: rye/bash, test: x/t<br/>! 1.2s (1 failed)\"}}\n",
                 "  n1([\"b<br/>wait for 90s\"])\n",
                 "  n3[/\"d<br/>approval: Ship #36;#123;inputs.v#125;#63;<br/>…\"/]\n",
                 "  n4([\"e<br/>fail: no luck\"])\n",
@@ -164,7 +169,7 @@ fn diagram_labels_wait_approval_branch_and_fail_nodes() {
         (
             Format::Dot,
             [
-                "  n0 [label=\"a\\nparallel lint: rye/bash, test: x/t\\n✓ 1.2s\", shape=hexagon",
+                "  n0 [label=\"a\\nparallel lint: rye/bash, test: x/t\\n! 1.2s (1 failed)\", shape=hexagon",
                 "  n1 [label=\"b\\nwait for 90s\", shape=box, style=\"rounded,filled\"",
                 "  n3 [label=\"d\\napproval: Ship ${inputs.v}?\\n…\", shape=parallelogram",
                 "  n4 [label=\"e\\nfail: no luck\", shape=box, style=\"rounded,filled\"",

@@ -622,6 +622,7 @@ async fn child_thread_is_bounded_by_parent_limits_and_account() {
             spec: Arc::clone(&parent),
             limits: left,
             key: "k".to_owned(),
+            attempt: None,
             parent_end: ParentEnd::Wait,
         }),
         ..world.start("below")
