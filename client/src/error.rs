@@ -22,6 +22,9 @@ pub enum Error {
     RelativeUserSpace { path: PathBuf },
     #[error("this directory is gone: it was removed, or moved out of reach")]
     DirectoryGone,
+    /// Records and messages have paths as text.
+    #[error("the path of the project, `{}`, is not UTF-8", path.display())]
+    ProjectPath { path: PathBuf },
     #[error("the socket path `{}` has {} bytes; a Unix socket takes at most 107", path.display(), path.as_os_str().len())]
     SocketPathTooLong { path: PathBuf },
     /// Nothing listens, and no daemon was started.
@@ -185,6 +188,7 @@ impl Error {
             Self::DirectoryGone => {
                 "change to a directory that exists, or name the project with --project and an absolute path"
             }
+            Self::ProjectPath { .. } => "rename its directory, or work in another one",
             Self::Lost { .. } => {
                 "runs are recovered when the daemon is back; `ryectl ps` starts it and shows them"
             }
@@ -224,6 +228,7 @@ impl Kinded for Error {
             | Self::NoUserSpace
             | Self::RelativeUserSpace { .. }
             | Self::DirectoryGone
+            | Self::ProjectPath { .. }
             | Self::SocketPathTooLong { .. }
             | Self::TooLong { .. } => ErrorKind::Invalid,
             Self::Connect { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {

@@ -13,14 +13,26 @@ pub(crate) fn find(
     environment: &Environment,
 ) -> Result<Option<PathBuf>, Error> {
     if let Some(named) = named {
-        return Ok(Some(environment.absolute(named)?));
+        return as_text(environment.absolute(named)?).map(Some);
     }
     let user = environment.user_root().unwrap_or(Path::new(""));
-    Ok(spaces::find_project(environment.here()?, user))
+    let found = spaces::find_project(environment.here()?, user);
+    found.map(as_text).transpose()
+}
+
+/// Returns `path`, which must be UTF-8.
+pub(crate) fn as_text(path: PathBuf) -> Result<PathBuf, Error> {
+    match path.to_str() {
+        Some(_) => Ok(path),
+        None => Err(Error::ProjectPath { path }),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
 
     #[test]
@@ -40,5 +52,8 @@ mod tests {
         assert_eq!(find(None, &environment).unwrap(), Some(app));
         let named = find(Some(Path::new("../x")), &environment).unwrap();
         assert_eq!(named, Some(inner.join("../x")));
+        let odd = Path::new(OsStr::from_bytes(b"/no\xff"));
+        let error = find(Some(odd), &environment).unwrap_err();
+        assert!(matches!(error, Error::ProjectPath { .. }), "{error}");
     }
 }

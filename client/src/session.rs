@@ -38,7 +38,7 @@ impl Session {
     pub(crate) fn project(&self) -> Result<PathBuf, Failure> {
         match self.found_project()? {
             Some(project) => Ok(project),
-            None => Ok(self.environment.here()?.to_owned()),
+            None => Ok(project::as_text(self.environment.here()?.to_owned())?),
         }
     }
 

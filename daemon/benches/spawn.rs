@@ -7,7 +7,7 @@
     reason = "a measuring program"
 )]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,10 @@ fn main() -> ExitCode {
     let daemon = |life| parent::daemon_command(life, &environment);
     match parent::of_this_process(environment.claimed_parent()) {
         Some(parent) => measure(parent),
-        None => parent::run(daemon, 0).unwrap().shell_code().into(),
+        None => parent::run(daemon, Path::new("/nonexistent"), 0)
+            .unwrap()
+            .shell_code()
+            .into(),
     }
 }
 
@@ -33,7 +36,7 @@ fn measure(parent: Pid) -> ExitCode {
         .enable_all()
         .build();
     runtime.unwrap().block_on(async {
-        let spawner = Spawner::new(Some(parent), harden());
+        let spawner = Spawner::new(Some(parent), harden(), None);
         // The daemon holds some memory, which must not slow a spawn.
         let ballast = vec![1_u8; 64 << 20];
         for line in [

@@ -30,7 +30,7 @@ use rye_core::error::{ErrorKind, Kinded};
 use rye_core::ledger::Caps;
 use rye_core::model::{Durability, Recovery};
 
-pub use args::{Args, Command, LogFormat};
+pub use args::{Args, CgroupUse, Command, LogFormat};
 pub use environment::Environment;
 pub use handover::hide;
 use layer::{Cap, Days, Layer, Megabytes, Stack};
@@ -144,6 +144,8 @@ pub struct Config {
     pub interpreters: BTreeMap<String, PathBuf>,
     /// Maximum number of restarts of the daemon per minute.
     pub restarts: u32,
+    /// Cgroups for attempts.
+    pub cgroups: CgroupUse,
     /// Length of a segment of the journal's log in bytes.
     pub segment_bytes: u64,
     /// Time for runs to stop at a shutdown.
@@ -345,6 +347,9 @@ fn resolve(mut stack: Stack, environment: &Environment) -> Result<Loaded, Error>
             .unwrap_or_default(),
         interpreters: interpreters(&mut stack)?,
         restarts: stack.pick("restarts", |layer| layer.restarts).unwrap_or(5),
+        cgroups: stack
+            .pick("containment.cgroup", |layer| layer.containment.cgroup)
+            .unwrap_or_default(),
         segment_bytes: segment_bytes(&mut stack)?,
         shutdown_grace: Duration::from_secs(
             stack

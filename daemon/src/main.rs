@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         return serve(loaded.config, parent, args.adopt_copy).into();
     }
     let daemon = |life| parent::daemon_command(life, &environment);
-    match parent::run(daemon, loaded.config.restarts) {
+    match parent::run(daemon, &loaded.config.state_dir, loaded.config.restarts) {
         Ok(exit) => exit.shell_code().into(),
         Err(error) => fail(&error),
     }

@@ -16,10 +16,11 @@
 
 mod directory;
 mod identity;
+mod leftovers;
 mod rebuild;
 mod socket;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,25 +28,23 @@ use nix::unistd::Pid;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::memory::Memory;
-use rye_core::model::Run;
+use rye_core::model::{KillReceipt, Run};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::directory::{Directory, RecordsOrigin, Signers};
 use self::identity::NodeKey;
+use self::leftovers::{clear_up, sweep_copies};
 pub use self::rebuild::rebuild;
 use self::socket::Socket;
 use crate::access::Access;
-use crate::chain;
-use crate::config::{Config, Retention};
+use crate::config::{CgroupUse, Config, Retention};
 use crate::dispatch::Dispatcher;
 use crate::exit::ExitStatus;
 use crate::exports::{self, Exports};
-use crate::mcp;
-use crate::process::{self, Leftover, Spawner};
+use crate::process::{self, AttemptCgroups, Spawner};
 use crate::projects::{self, Projects};
 use crate::rpc;
 use crate::supervisor::{self, Prune, PruneToken, Supervisor};
-use crate::trees;
 use rye_host::clock::HostClock;
 use rye_host::crash_suspects::Suspects;
 use rye_host::fail_point;
@@ -179,16 +178,50 @@ fn run(config: Config, parent: Pid, adopt_copy: bool) -> Result<(), Error> {
         .enable_all()
         .build()
         .map_err(Error::Runtime)?;
-    let spawner = Spawner::new(Some(parent), open_files);
-    let served = runtime.block_on(live(Arc::new(config), parent, spawner, &directory, &origin));
+    // Before anything else: what an earlier daemon left may still work on the same files.
+    let swept = process::end_recorded(&config.state_dir);
+    let cgroups = attempt_cgroups(&config, parent);
+    let spawner = Spawner::new(Some(parent), open_files, cgroups.as_ref().ok().cloned());
+    let contained = Contained {
+        spawner,
+        cgroups,
+        swept,
+    };
+    let served = runtime.block_on(live(
+        Arc::new(config),
+        parent,
+        contained,
+        &directory,
+        &origin,
+    ));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
+}
+
+/// How this daemon keeps its processes together.
+struct Contained {
+    spawner: Spawner,
+    cgroups: Result<Arc<AttemptCgroups>, String>,
+    /// What an earlier daemon left in cgroups, by their names.
+    swept: Vec<(String, KillReceipt)>,
+}
+
+/// Makes the cgroups of attempts, or returns the reason why there are none.
+fn attempt_cgroups(config: &Config, parent: Pid) -> Result<Arc<AttemptCgroups>, String> {
+    let made = match config.cgroups {
+        CgroupUse::Auto => AttemptCgroups::prepare(&config.state_dir, parent),
+        CgroupUse::Off => Err(process::Unavailable::Off),
+    };
+    made.map_err(|why| {
+        tracing::info!(%why, "attempts have no cgroups");
+        why.to_string()
+    })
 }
 
 async fn live(
     config: Arc<Config>,
     parent: Pid,
-    spawner: Spawner,
+    contained: Contained,
     directory: &Arc<Directory>,
     origin: &RecordsOrigin,
 ) -> Result<(), Error> {
@@ -208,7 +241,7 @@ async fn live(
         config,
         parent,
         socket: Arc::clone(&socket),
-        spawner,
+        contained,
         key,
         adopted: signers.adopted(),
         adoption: origin.is_copy().then(|| Adoption {
@@ -241,7 +274,7 @@ async fn seal_copy(config: &Config, before: Option<&Signers>) -> Result<(), Erro
 struct Node {
     config: Arc<Config>,
     parent: Pid,
-    spawner: Spawner,
+    contained: Contained,
     socket: Arc<Socket>,
     key: NodeKey,
     /// Time of the adoption of its state directory, if it is a copy.
@@ -287,12 +320,17 @@ impl Node {
         let Self {
             config,
             parent,
-            spawner,
+            contained,
             socket,
             key,
             adopted,
             adoption,
         } = self;
+        let Contained {
+            spawner,
+            cgroups,
+            swept,
+        } = contained;
         let tools = rpc::tool_environment(&config.env, spawner.inheritance());
         let clock = Arc::new(HostClock);
         let fingerprint = key.fingerprint().to_string();
@@ -304,7 +342,8 @@ impl Node {
         let suspects = Suspects::open(&config.state_dir, live, config.environment.last_death());
         let exports = Arc::new(exports_of(&config, &journal, &wall, adopted));
         if adoption.is_none() {
-            clear_up(&recovered.live, &config.state_dir, wall.now()).await;
+            clear_up(&journal, &recovered.live, &swept).await?;
+            sweep_copies(&config.state_dir, wall.now()).await;
         }
         let (supervisor, launches) = Supervisor::new(
             Arc::clone(&journal),
@@ -318,6 +357,7 @@ impl Node {
         let facts = Arc::new(rpc::NodeFacts {
             uid: nix::unistd::geteuid().as_raw(),
             parent,
+            cgroups,
             epoch: recovered.epoch,
             started_at: journal.now(),
             state_dir: config.state_dir.clone(),
@@ -413,7 +453,7 @@ impl Node {
         };
         tokio::select! {
             closed = close => closed.map_err(Error::Journal),
-            () = rpc::refuse_calls(&facts) => unreachable!("it never tires"),
+            () = rpc::refuse_calls(facts) => unreachable!("it never tires"),
         }
     }
 }
@@ -488,43 +528,6 @@ fn exports_of(
         clock: Arc::clone(clock),
         dir: config.state_dir.clone(),
     })
-}
-
-/// Ends processes that an earlier daemon left, and removes unneeded copies of tool files.
-async fn clear_up(live: &[Arc<Run>], state: &Path, now: Timestamp) {
-    end_leftovers(live);
-    let state = state.to_owned();
-    let swept = task::blocking("sweep copies", move || trees::sweep(&state, now)).await;
-    if let Err(error) = swept {
-        tracing::warn!(%error, "old copies of the files of tools could not be taken away");
-    }
-}
-
-fn end_leftovers(live: &[Arc<Run>]) {
-    let calls: Vec<_> = live
-        .iter()
-        .flat_map(|run| {
-            let attempts = run.attempts().map(|attempt| Leftover {
-                leader: attempt.process.clone(),
-                tag: chain::tag(&run.id, &attempt.key, attempt.id.number),
-            });
-            let servers = Leftover {
-                leader: None,
-                tag: mcp::tags_of(&run.id),
-            };
-            attempts.chain([servers])
-        })
-        .collect();
-    let receipt = process::end_leftovers(&calls);
-    for ended in &receipt.processes {
-        tracing::warn!(pid = ended.pid, comm = %ended.comm, "ended a process that an earlier daemon had left");
-    }
-    for pid in &receipt.survivors {
-        tracing::error!(
-            pid,
-            "a process that an earlier daemon had left does not end"
-        );
-    }
 }
 
 /// Signals that stop the daemon.

@@ -13,6 +13,9 @@
 //!      └─ leader …
 //! ```
 //!
+//! Where the host allows it, each attempt has a cgroup ([`AttemptCgroups`]), and all of the following only finds what
+//! root moved out of it.
+//!
 //! **States** of a running process: free → terminating (TERM, grace) → killed. Reasons only escalate, and the rest of a
 //! grace period only shrinks.
 //!
@@ -37,10 +40,13 @@ mod oom;
 mod plan;
 mod procfs;
 
+mod clone;
 mod ladder;
 mod output;
 mod pidfd;
 mod reap;
+
+mod cgroup;
 
 mod image;
 pub mod parent;
@@ -54,6 +60,7 @@ mod spawn;
 #[cfg(test)]
 mod tests;
 
+pub use cgroup::{AttemptCgroups, Unavailable, cgroup_name, end_recorded};
 pub use ending::{Captured, Exit, Exited, Stop, StopReason, Stopper};
 pub use error::Error;
 pub use host::{Inheritance, OpenFiles, harden, memory_of_host, most_open_files};
@@ -65,8 +72,9 @@ pub use running::Running;
 pub use spawn::Spawner;
 pub use sweep::{Leftover, end_leftovers};
 
-/// Containment mechanisms, strongest first, as shown by `daemon info`.
-pub const CONTAINMENT: [&str; 4] = [
+/// Containment mechanisms, strongest first, as shown by `daemon info`. The first needs [`AttemptCgroups`].
+pub const CONTAINMENT: [&str; 5] = [
+    "cgroup of the attempt",
     "pidfd and start time",
     "subreaper parent",
     "process group",

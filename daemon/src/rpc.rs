@@ -112,10 +112,9 @@ pub async fn serve(
 
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
     let mut accepting = rye_host::task::Scope::new();
-    let parent = facts.parent;
     let places = ConnectionLimits::new(guard.clone(), most_open_files());
     accepting.spawn("accept", |token| {
-        accept(listeners, parent, places, connections, token)
+        accept(listeners, facts, places, connections, token)
     });
     let server = Server::builder()
         .max_concurrent_streams(MOST_CALLS)
@@ -143,13 +142,13 @@ pub async fn serve(
 
 /// Refuses every call with the reason `stopping` for as long as it is polled. Called after [`serve`], once its calls
 /// have ended.
-pub async fn refuse_calls(facts: &Facts) {
+pub async fn refuse_calls(facts: Arc<Facts>) {
     let guard = caller::Guard::new(facts.uid, facts.stopping.clone());
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
     let places = ConnectionLimits::new(guard.clone(), most_open_files());
     let never = CancellationToken::new();
     let listeners = facts.listener.clone();
-    let accepting = accept(listeners, facts.parent, places, connections, never);
+    let accepting = accept(listeners, facts, places, connections, never);
     // tonic needs a service; the guard refuses every call first.
     let (_, health) = tonic_health::server::health_reporter();
     let server = Server::builder()
@@ -163,7 +162,7 @@ pub async fn refuse_calls(facts: &Facts) {
 /// Accepts connections and identifies each peer before a byte is read from it.
 async fn accept(
     mut listeners: Listeners,
-    parent: nix::unistd::Pid,
+    facts: Arc<Facts>,
     places: ConnectionLimits,
     connections: tokio::sync::mpsc::Sender<std::io::Result<Lenient<Peer>>>,
     stop: CancellationToken,
@@ -183,7 +182,8 @@ async fn accept(
             Ok(()) = listeners.changed() => continue,
             () = stop.cancelled() => return,
         };
-        let caller = Caller::of(&stream, parent);
+        let cgroups = facts.cgroups.as_deref().ok();
+        let caller = Caller::of(&stream, facts.parent, cgroups);
         if let Some(peer) = places.take(stream, caller)
             && connections.send(Ok(Lenient::new(peer))).await.is_err()
         {

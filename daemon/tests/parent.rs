@@ -9,6 +9,7 @@
 )]
 
 use std::io::{BufRead, BufReader, Lines};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -41,7 +42,11 @@ fn as_parent(script: &str, restarts: u32) -> ExitCode {
         });
         Ok(daemon)
     };
-    parent::run(daemon, restarts).unwrap().shell_code().into()
+    let state = Path::new("/nonexistent");
+    parent::run(daemon, state, restarts)
+        .unwrap()
+        .shell_code()
+        .into()
 }
 
 fn test() {
@@ -278,7 +283,7 @@ fn daemon() -> ExitCode {
         grace: DEFAULT_GRACE,
         output_limit: 0,
     };
-    let spawner = Spawner::new(None, harden());
+    let spawner = Spawner::new(None, harden(), None);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

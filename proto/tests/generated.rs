@@ -6,6 +6,7 @@ use prost::Message as _;
 
 /// Messages that derive `Serialize`.
 const SERIALIZED: &[&str] = &[
+    "AdoptedProcess",
     "Approval",
     "Budget",
     "CacheEntry",

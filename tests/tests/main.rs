@@ -26,6 +26,7 @@ mod bounds;
 mod budget;
 mod capability;
 mod chain;
+mod contained;
 mod environment;
 mod examples;
 mod fetch;

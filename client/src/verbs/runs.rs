@@ -372,10 +372,25 @@ fn killed_lines(receipt: &v1::KillReceipt, level: usize) -> Vec<String> {
         .survivors
         .iter()
         .map(|pid| format!("{indent}  {pid} could not be ended"));
+    let unknown = (!receipt.complete).then(|| {
+        let adopted = receipt.adopted.iter();
+        let adopted: Vec<String> = adopted
+            .map(|process| format!("{} ({})", process.pid, process.comm))
+            .collect();
+        let adopted = if adopted.is_empty() {
+            String::new()
+        } else {
+            format!("; these may be: {}", adopted.join(", "))
+        };
+        format!(
+            "{indent}  this host cannot tell whether more is left{adopted}: see `ryectl daemon info`"
+        )
+    });
     let below = receipt.below.iter();
     std::iter::once(format!("{indent}{} is killed", receipt.run_id))
         .chain(ended)
         .chain(left)
+        .chain(unknown)
         .chain(below.flat_map(|below| killed_lines(below, level + 1)))
         .collect()
 }

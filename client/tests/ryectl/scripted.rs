@@ -322,6 +322,8 @@ impl Runs for Answers {
             survivors: vec![],
             run_id: run.run_id.clone(),
             below: vec![],
+            complete: true,
+            adopted: vec![],
         };
         Ok(Response::new(v1::KillResponse {
             run: Some(run),

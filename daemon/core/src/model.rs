@@ -69,7 +69,7 @@ pub use self::event::{
 };
 pub use self::failure::{Failure, GRAPH_FAILED, Printed};
 pub use self::graph::{StepStatus, SuppressedError, UnfinishedWork};
-pub use self::kill::{EndedProcess, Kill, KillReceipt, Killed};
+pub use self::kill::{AdoptedProcess, EndedProcess, Kill, KillReceipt, Killed};
 pub use self::life::{Illegal, Life, Outcome, Status};
 pub use self::limits::{Below, Limits, MOST_DEPTH, Raisable, Raised, proposed};
 pub use self::parent_end::{ChildTerms, Fate, ParentEnd, Waits};

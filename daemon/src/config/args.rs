@@ -64,6 +64,16 @@ pub enum Command {
     },
 }
 
+/// Whether each attempt has a cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CgroupUse {
+    /// If the host allows it.
+    #[default]
+    Auto,
+    Off,
+}
+
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]

@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_yaml::{Mapping, Value};
 
-use super::{Args, Environment, Error, LogFormat, SettingOrigin, absolute};
+use super::{Args, CgroupUse, Environment, Error, LogFormat, SettingOrigin, absolute};
 
 /// A setting as users know it.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ const fn setting(
 }
 
 /// All settings, grouped by section, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 26] = [
+pub(super) const SETTINGS: [Setting; 27] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
@@ -97,6 +97,12 @@ pub(super) const SETTINGS: [Setting; 26] = [
         "RYE_INTERPRETERS",
         Shape::Pairs,
         "Programs that runtimes use instead of looking for one, by the variable they call it: RYE_PYTHON=/usr/bin/python3.",
+    ),
+    setting(
+        "containment.cgroup",
+        "RYE_CONTAINMENT_CGROUP",
+        Shape::Text,
+        "Whether each attempt of a tool has a cgroup: auto (if the host allows it) or off.",
     ),
     setting(
         "journal.segment_bytes",
@@ -221,6 +227,7 @@ pub(super) struct Layer {
     pub(super) durability: Option<Durability>,
     pub(super) recovery: Option<Recovery>,
     pub(super) restarts: Option<u32>,
+    pub(super) containment: ContainmentLayer,
     pub(super) shutdown_grace_seconds: Option<u64>,
     pub(super) interpreters: Option<BTreeMap<String, PathBuf>>,
     pub(super) journal: JournalLayer,
@@ -229,6 +236,12 @@ pub(super) struct Layer {
     pub(super) limits: LimitsLayer,
     pub(super) budget: BudgetLayer,
     pub(super) retention: RetentionLayer,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ContainmentLayer {
+    pub(super) cgroup: Option<CgroupUse>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

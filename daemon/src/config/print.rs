@@ -53,6 +53,7 @@ fn value(config: &Config, key: &str) -> Value {
         "durability" => json!(config.durability),
         "recovery" => json!(config.recovery),
         "restarts" => json!(config.restarts),
+        "containment.cgroup" => json!(config.cgroups),
         "shutdown_grace_seconds" => json!(config.shutdown_grace.as_secs()),
         "interpreters" => {
             let programs = config.interpreters.iter();

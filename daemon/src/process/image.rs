@@ -26,6 +26,8 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::wait::waitpid;
 use nix::unistd::{AccessFlags, Pid, access, chdir, getpid, getppid, pipe2, setsid};
 
+use super::cgroup::AttemptCgroup;
+use super::clone::{Body, into_cgroup};
 use super::ending::number;
 use super::error::Error;
 use super::host::OpenFiles;
@@ -134,6 +136,7 @@ impl Image {
         self,
         stack: &mut [u8],
         open_files: OpenFiles,
+        cgroup: Option<&AttemptCgroup>,
     ) -> Result<(Pid, OwnedFd, Instant), Error> {
         let child = Child {
             daemon: getpid(),
@@ -143,28 +146,19 @@ impl Image {
             open_files,
         };
         let mut failure = None;
-        let flags = CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK;
-        let run = Box::new(|| {
+        let mut run = || {
             let Err(failed) = child.run();
             failure = Some(failed);
             127
-        });
+        };
+        let directory = cgroup.map(AttemptCgroup::open).transpose();
+        let directory = directory.map_err(|source| self.refused("open a cgroup", source))?;
         let started = Instant::now();
-        // SAFETY: the child has a stack of its own and runs while this thread is stopped. It allocates nothing, takes
-        // no lock and runs no handler (all signals are blocked until all handlers are reset). It therefore changes no
-        // memory but its stack, `errno` of this thread, and `failure`, which is read only after the child is gone.
-        let pid = unsafe { clone(run, stack, flags, Some(number(Signal::SIGCHLD))) };
-        let pid = pid.map_err(|errno| self.failed("start a process", errno))?;
-        // Only this code reaps the child: the pid is its own, even if it has ended by now.
-        let pidfd = match pidfd::open(pid.as_raw()) {
-            Ok(pidfd) => pidfd,
-            Err(errno) => {
-                let ended = kill(pid, Signal::SIGKILL).and_then(|()| waitpid(pid, None));
-                if let Err(error) = ended {
-                    tracing::warn!(%pid, %error, "a process without a handle could not be ended");
-                }
-                return Err(self.failed("open a handle on a process", errno));
-            }
+        let (pid, pidfd) = match directory {
+            // SAFETY: as in `outside_cgroups`.
+            Some(directory) => unsafe { into_cgroup(&mut run, stack, directory.as_fd()) }
+                .map_err(|errno| self.failed("start a process in its cgroup", errno))?,
+            None => self.outside_cgroups(&mut run, stack)?,
         };
         let Some((stage, errno)) = failure else {
             return Ok((pid, pidfd, started));
@@ -195,15 +189,44 @@ impl Image {
         })
     }
 
+    /// Starts the child `run` in the cgroup of the daemon.
+    fn outside_cgroups(
+        &self,
+        run: &mut Body<'_>,
+        stack: &mut [u8],
+    ) -> Result<(Pid, OwnedFd), Error> {
+        let flags = CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK;
+        let run = Box::new(|| isize::try_from(run()).expect("it is an exit code"));
+        // SAFETY: the child has a stack of its own and runs while this thread is stopped. It allocates nothing, takes
+        // no lock and runs no handler (all signals are blocked until all handlers are reset). It therefore changes no
+        // memory but its stack, `errno` of this thread, and the failure, which is read only after the child is gone.
+        let pid = unsafe { clone(run, stack, flags, Some(number(Signal::SIGCHLD))) };
+        let pid = pid.map_err(|errno| self.failed("start a process", errno))?;
+        // Only this code reaps the child: the pid is its own, even if it has ended by now.
+        pidfd::open(pid.as_raw())
+            .map(|pidfd| (pid, pidfd))
+            .map_err(|errno| {
+                let ended = kill(pid, Signal::SIGKILL).and_then(|()| waitpid(pid, None));
+                if let Err(error) = ended {
+                    tracing::warn!(%pid, %error, "a process without a handle could not be ended");
+                }
+                self.failed("open a handle on a process", errno)
+            })
+    }
+
     fn name(&self) -> String {
         self.program.to_string_lossy().into_owned()
     }
 
     fn failed(&self, step: &'static str, errno: Errno) -> Error {
+        self.refused(step, errno.into())
+    }
+
+    pub(super) fn refused(&self, step: &'static str, source: io::Error) -> Error {
         Error::Prepare {
             step,
             program: self.name(),
-            source: errno.into(),
+            source,
         }
     }
 }

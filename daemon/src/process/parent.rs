@@ -22,6 +22,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,7 @@ use rye_core::model::Death;
 use super::ending::Exit;
 use super::error::Error;
 use super::procfs::{self, Stat};
-use super::{oom, reap};
+use super::{cgroup, oom, reap};
 use crate::config::{DEATH_VARIABLE, Environment, HIDDEN_VARIABLE, PARENT_VARIABLE};
 
 /// Signals that are passed on to the daemon.
@@ -124,7 +125,13 @@ pub fn of_this_process(claimed: Option<i32>) -> Option<Pid> {
 /// the last one, when no process that it started is left.
 ///
 /// Must be called before any thread is started: it waits for all children, and blocks signals.
-pub fn run(daemon: impl Fn(Life) -> io::Result<Command>, restarts: u32) -> Result<Exit, Error> {
+///
+/// `state` is the state directory of the daemon.
+pub fn run(
+    daemon: impl Fn(Life) -> io::Result<Command>,
+    state: &Path,
+    restarts: u32,
+) -> Result<Exit, Error> {
     let failed = |step| move |source| Error::Parent { step, source };
     // A caller with the parent's pid does not count as part of a run, so no process of a run may inspect or control it.
     prctl::set_dumpable(false)
@@ -142,8 +149,11 @@ pub fn run(daemon: impl Fn(Life) -> io::Result<Command>, restarts: u32) -> Resul
         let child = child.map_err(failed("start the daemon"))?;
         let (exit, asked) = watch(&signals, child).map_err(failed("watch the daemon"))?;
         let death = cause(exit, kills, oom::kills());
+        // Processes that root moved out of their cgroup, and all on a host without cgroups, are found as orphans.
+        cgroup::kill_recorded(state);
         let sweep = || end_orphans(&signals).map_err(failed("end what the daemon left"));
         let mut swept = sweep()?;
+        cgroup::remove_recorded(state);
         if asked || swept.stop_requested || !died(exit) {
             return Ok(exit);
         }

@@ -8,6 +8,7 @@ use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 use nix::unistd::{Pid, getpid};
 
+use super::cgroup::AttemptCgroups;
 use super::error::Error;
 use super::pidfd;
 use super::plan::ATTEMPT_VARIABLE;
@@ -88,8 +89,9 @@ impl Peer {
     }
 
     /// Finds out if the peer belongs to a run: it descends from this process or from `parent`, the parent process of
-    /// this daemon, or its environment carries the tag of an attempt, whatever its current parent.
-    pub fn lineage(&self, parent: Option<Pid>) -> Lineage {
+    /// this daemon, or is in the cgroup of an attempt, or its environment carries the tag of an attempt, whatever its
+    /// current parent. The cgroup names the attempt, because a process can change its environment.
+    pub fn lineage(&self, parent: Option<Pid>, cgroups: Option<&AttemptCgroups>) -> Lineage {
         let pid = self.pid.as_raw();
         let house = [Some(getpid()), parent].map(|pid| pid.map(Pid::as_raw));
         let descent = trace(pid, house, |pid| {
@@ -98,7 +100,7 @@ impl Peer {
                 start_time: stat.start_time,
             })
         });
-        let lineage = match (descent, tag_of(pid)) {
+        let of_tag = || match (descent, tag_of(pid)) {
             (Descent::Daemon, _) | (Descent::Foreign, Variable::Absent) => Lineage::Outside,
             (_, Variable::Is(attempt)) => Lineage::Inside { attempt },
             (Descent::Ours, _) => Lineage::Inside {
@@ -106,6 +108,8 @@ impl Peer {
             },
             (Descent::Foreign | Descent::Unknown, _) => Lineage::Unknown,
         };
+        let in_cgroup = cgroups.and_then(|cgroups| cgroups.attempt_of(pid));
+        let lineage = in_cgroup.map_or_else(of_tag, |attempt| Lineage::Inside { attempt });
         // The pid meant this process all the time only if it is still alive now.
         match &self.pidfd {
             Some(pidfd) if !pidfd::has_ended_by(pidfd.as_fd(), Instant::now()) => lineage,
@@ -253,6 +257,6 @@ mod tests {
         let peer = Peer::of(&ours).unwrap();
         assert_eq!(peer.pid(), getpid());
         assert_eq!(peer.uid(), nix::unistd::geteuid().as_raw());
-        assert_eq!(peer.lineage(None), Lineage::Outside);
+        assert_eq!(peer.lineage(None, None), Lineage::Outside);
     }
 }

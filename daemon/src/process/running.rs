@@ -16,6 +16,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
 
+use super::cgroup::AttemptCgroup;
 use super::ending::{Exit, Exited, Stop, StopReason, number};
 use super::error::Error;
 use super::ladder::{Ladder, Step};
@@ -33,8 +34,8 @@ const LEAK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Reaps leaders that are no longer followed. It lives as long as its leaders.
 pub(super) trait Reaper: fmt::Debug + Send + Sync {
-    /// Takes over a killed leader.
-    fn abandon(&self, leader: OwnedFd);
+    /// Takes over a killed leader, and its cgroup, which is removed after the leader is reaped.
+    fn abandon(&self, leader: OwnedFd, cgroup: Option<Arc<AttemptCgroup>>);
 }
 
 /// A child process that leads a session and a group. If it is dropped before it was reaped, it is killed with its
@@ -45,23 +46,29 @@ pub(super) struct Leader {
     pub(super) started: Instant,
     /// `None` once it is reaped.
     pidfd: Option<OwnedFd>,
+    /// `None` on a host without cgroups for attempts.
+    cgroup: Option<Arc<AttemptCgroup>>,
     /// The thread that started it must outlive it, because PDEATHSIG is bound to that thread.
     spawner: Arc<dyn Reaper>,
 }
 
 impl Leader {
     pub(super) fn new(
-        pid: Pid,
-        pidfd: OwnedFd,
-        started: Instant,
+        (pid, pidfd, started): (Pid, OwnedFd, Instant),
+        cgroup: Option<AttemptCgroup>,
         spawner: Arc<dyn Reaper>,
     ) -> Self {
         Self {
             pid,
             started,
             pidfd: Some(pidfd),
+            cgroup: cgroup.map(Arc::new),
             spawner,
         }
+    }
+
+    pub(super) fn cgroup(&self) -> Option<&Arc<AttemptCgroup>> {
+        self.cgroup.as_ref()
     }
 
     /// Signals the whole group. The leader is not reaped, so the group id is its own.
@@ -102,8 +109,11 @@ impl Leader {
 impl Drop for Leader {
     fn drop(&mut self) {
         if let Some(pidfd) = self.pidfd.take() {
-            self.signal_group(Signal::SIGKILL);
-            self.spawner.abandon(pidfd);
+            match &self.cgroup {
+                Some(cgroup) => cgroup.kill(),
+                None => self.signal_group(Signal::SIGKILL),
+            }
+            self.spawner.abandon(pidfd, self.cgroup.take());
         }
     }
 }
@@ -301,7 +311,9 @@ async fn follow(
             Step::GiveUp => return Ok(stopped(ladder, sent, descendants, Fate::Survives)),
         };
         // Taken before the signal: it includes a process that leaves the group and outlives its parent.
-        descendants.extend(task::blocking("process tree", move || held_below(pid)).await);
+        let cgroup = leader.get_ref().cgroup.clone();
+        let held = move || held_below(pid, cgroup.as_deref());
+        descendants.extend(task::blocking("process tree", held).await);
         leader.get_ref().signal_group(signal);
         if signal == Signal::SIGTERM {
             // A stopped process does not handle TERM.
@@ -320,21 +332,31 @@ async fn stronger(stop: &mut Stop, than: Option<StopReason>) -> StopReason {
     }
 }
 
-/// Handles on all descendants of `pid`.
-fn held_below(pid: i32) -> Vec<ProcessHandle> {
-    procfs::tree(pid)
-        .into_iter()
-        .filter(|stat| stat.pid != pid)
-        .filter_map(ProcessHandle::take)
-        .collect()
+/// Handles on all descendants of `pid`, and on all processes of `cgroup` but `pid`.
+fn held_below(pid: i32, cgroup: Option<&AttemptCgroup>) -> Vec<ProcessHandle> {
+    let mut found = procfs::tree(pid);
+    let is_known = |stat: &Stat, found: &[Stat]| {
+        let mut known = found.iter();
+        known.any(|known| (known.pid, known.start_time) == (stat.pid, stat.start_time))
+    };
+    for member in cgroup.map_or_else(Vec::new, AttemptCgroup::members) {
+        if !is_known(&member, &found) {
+            found.push(member);
+        }
+    }
+    let others = found.into_iter().filter(|stat| stat.pid != pid);
+    others.filter_map(ProcessHandle::take).collect()
 }
 
-/// Ends the rest when the leader is a zombie, or was given up: its group, and its descendants in any group.
+/// Ends the rest when the leader is a zombie, or was given up: its cgroup, its group, and its descendants in any group.
 async fn end_rest(leader: &Leader, mut orphans: Orphans, stopped: Option<Stopped>) -> KillReceipt {
     // The adopter already has all children of the leader: the kernel moves them before a pidfd reports the end.
     let look = orphans.look();
     if look.is_clear() && stopped.is_none() {
-        return KillReceipt::default();
+        return KillReceipt {
+            complete: orphans.are_complete(),
+            ..KillReceipt::default()
+        };
     }
     let left = look.found.into_iter().filter_map(ProcessHandle::take);
     let mut held: Vec<_> = left.map(|held| (held, Signal::SIGKILL)).collect();
@@ -347,7 +369,14 @@ async fn end_rest(leader: &Leader, mut orphans: Orphans, stopped: Option<Stopped
         held.extend(descendants.into_iter().map(|held| (held, signal)));
     }
     leader.signal_group(Signal::SIGKILL);
-    task::blocking("sweep", move || sweep::end(held, move || orphans.look())).await
+    if let Some(cgroup) = leader.cgroup() {
+        cgroup.kill();
+    }
+    task::blocking("sweep", move || {
+        let receipt = sweep::end(held, || orphans.look());
+        orphans.completed(receipt)
+    })
+    .await
 }
 
 fn ended(pid: i32, comm: String, exit: Exit) -> EndedProcess {

@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use rye_core::model::ProcessIdentity;
 use tokio::sync::{mpsc, oneshot};
 
+use super::cgroup::{AttemptCgroup, AttemptCgroups};
 use super::error::Error;
 use super::host::{Inheritance, OpenFiles};
 use super::image::{Image, STACK_BYTES};
@@ -39,25 +40,32 @@ struct SpawnerShared {
     thread: Option<JoinHandle<()>>,
     abandoned: Arc<Abandoned>,
     adopter: Option<Pid>,
+    /// `None` on a host without cgroups for attempts.
+    cgroups: Option<Arc<AttemptCgroups>>,
     boot_id: String,
     open_files: OpenFiles,
 }
 
 /// Leaders that were killed because they are no longer followed, until they are reaped.
-type Abandoned = Mutex<Vec<OwnedFd>>;
+type Abandoned = Mutex<Vec<(OwnedFd, Option<Arc<AttemptCgroup>>)>>;
 
 /// A process to start, and the channel for the answer.
 #[derive(Debug)]
 struct SpawnRequest {
     image: Image,
+    tag: String,
     spawner: Spawner,
     reply: oneshot::Sender<Result<Leader, Error>>,
 }
 
 impl Spawner {
     /// Starts the thread. `adopter` is the parent process, which adopts orphans of leaders; `open_files` is the limit
-    /// that children get.
-    pub fn new(adopter: Option<Pid>, open_files: OpenFiles) -> Self {
+    /// that children get. With `cgroups` each attempt has a cgroup.
+    pub fn new(
+        adopter: Option<Pid>,
+        open_files: OpenFiles,
+        cgroups: Option<Arc<AttemptCgroups>>,
+    ) -> Self {
         let (requests, queue) = mpsc::channel(QUEUE);
         let abandoned = Arc::<Abandoned>::default();
         let left = Arc::clone(&abandoned);
@@ -68,6 +76,7 @@ impl Spawner {
                 thread: Some(thread),
                 abandoned,
                 adopter,
+                cgroups,
                 boot_id: procfs::boot_id(),
                 open_files,
             }),
@@ -79,6 +88,10 @@ impl Spawner {
         Inheritance::of_children(self.shared.open_files)
     }
 
+    pub fn cgroups(&self) -> Option<&Arc<AttemptCgroups>> {
+        self.shared.cgroups.as_ref()
+    }
+
     /// Starts `plan`. `tag` identifies the attempt in the environment of all its processes.
     ///
     /// An error means that the program was not executed. Dropping the future kills a process that has started.
@@ -87,6 +100,7 @@ impl Spawner {
         let (asker, answer) = oneshot::channel();
         let request = SpawnRequest {
             image,
+            tag: tag.to_owned(),
             spawner: self.clone(),
             reply: asker,
         };
@@ -98,6 +112,8 @@ impl Spawner {
         let pid = leader.pid.as_raw();
         // An ended child is a zombie until it is reaped, so its entry exists.
         let start_time = Stat::read(pid).map_or(0, |stat| stat.start_time);
+        let adopter = self.shared.adopter.map(Pid::as_raw);
+        let cgroup = leader.cgroup().cloned();
         Ok(Running {
             leader,
             identity: ProcessIdentity {
@@ -113,7 +129,7 @@ impl Spawner {
                 stdout: Some(pipes.stdout),
                 stderr: pipes.stderr,
             },
-            orphans: Orphans::new(pid, self.shared.adopter.map(Pid::as_raw), tag.to_owned()),
+            orphans: Orphans::new((pid, start_time), adopter, tag.to_owned(), cgroup),
             timeout: plan.timeout,
             grace: plan.grace,
             output_limit: plan.output_limit,
@@ -125,13 +141,13 @@ impl Spawner {
 }
 
 impl Reaper for Spawner {
-    fn abandon(&self, leader: OwnedFd) {
+    fn abandon(&self, leader: OwnedFd, cgroup: Option<Arc<AttemptCgroup>>) {
         let mut abandoned = self
             .shared
             .abandoned
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        abandoned.push(leader);
+        abandoned.push((leader, cgroup));
     }
 }
 
@@ -160,15 +176,20 @@ fn serve(mut queue: mpsc::Receiver<SpawnRequest>, abandoned: &Abandoned, open_fi
         abandoned
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .retain(|pidfd| matches!(reap::child(pidfd.as_fd(), reap::Wait::No), Ok(None)));
+            .retain(|(pidfd, _)| matches!(reap::child(pidfd.as_fd(), reap::Wait::No), Ok(None)));
         let SpawnRequest {
             image,
+            tag,
             spawner,
             reply: asker,
         } = request;
-        let leader = image
-            .start(&mut stack, open_files)
-            .map(|(pid, pidfd, started)| Leader::new(pid, pidfd, started, Arc::new(spawner)));
+        let cgroup = spawner.cgroups().map(|cgroups| cgroups.create(&tag));
+        let leader = match cgroup.transpose() {
+            Ok(cgroup) => image
+                .start(&mut stack, open_files, cgroup.as_ref())
+                .map(|started| Leader::new(started, cgroup, Arc::new(spawner))),
+            Err(source) => Err(image.refused("make a cgroup", source)),
+        };
         task::reply(asker, leader);
     }
 }

@@ -1,12 +1,14 @@
 //! Ends the processes that a process leaves behind. Everything here blocks, at most two seconds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use nix::unistd::{getpid, getppid};
-use rye_core::model::{EndedProcess, KillReceipt, ProcessIdentity};
+use rye_core::model::{AdoptedProcess, EndedProcess, KillReceipt, ProcessIdentity};
 
+use super::cgroup::AttemptCgroup;
 use super::ending::number;
 use super::host;
 use super::pidfd::ProcessHandle;
@@ -44,21 +46,67 @@ impl OrphanScan {
 pub(super) struct Orphans {
     /// Pid of the leader, which is its group and session too. The leader is a zombie, so the number is still its own.
     leader: i32,
+    /// Start time of the leader.
+    since: u64,
     /// Process that adopts orphans of the daemon. Without one, only processes that were seen before can be ended.
     adopter: Option<i32>,
     tag: String,
     /// Dead children of the adopter that an earlier look saw, by pid and start time: their children have been visible
     /// since.
     dead: BTreeSet<(i32, u64)>,
+    /// Cgroup of the attempt, if the host has one for it.
+    cgroup: Option<Arc<AttemptCgroup>>,
+    /// Processes without a tag that the adopter got since the leader started.
+    strangers: BTreeMap<(i32, u64), String>,
 }
 
 impl Orphans {
-    pub(super) fn new(leader: i32, adopter: Option<i32>, tag: String) -> Self {
+    pub(super) fn new(
+        (leader, since): (i32, u64),
+        adopter: Option<i32>,
+        tag: String,
+        cgroup: Option<Arc<AttemptCgroup>>,
+    ) -> Self {
         Self {
             leader,
+            since,
             adopter,
             tag,
             dead: BTreeSet::new(),
+            cgroup,
+            strangers: BTreeMap::new(),
+        }
+    }
+
+    /// True if no process of the attempt can be alive.
+    pub(super) fn are_complete(&self) -> bool {
+        let cgroup = self.cgroup.as_deref();
+        cgroup.is_some_and(|cgroup| !cgroup.is_populated())
+    }
+
+    /// Adds to `receipt` whether processes may be left, and which.
+    pub(super) fn completed(self, receipt: KillReceipt) -> KillReceipt {
+        let complete = match &self.cgroup {
+            // Survivors are known.
+            Some(cgroup) => {
+                let members = cgroup.members();
+                let is_known =
+                    |stat: &Stat| stat.pid == self.leader || receipt.survivors.contains(&stat.pid);
+                members.iter().all(is_known)
+            }
+            None => false,
+        };
+        let strangers = self.strangers.into_iter().filter(|_| !complete);
+        let living = strangers.filter(|((pid, start_time), _)| {
+            let now = Stat::read(*pid).filter(Stat::is_alive);
+            now.is_some_and(|now| now.start_time == *start_time)
+        });
+        KillReceipt {
+            complete,
+            adopted: living
+                .map(|((pid, _), comm)| AdoptedProcess { pid, comm })
+                .collect(),
+            ..receipt
         }
     }
 
@@ -72,6 +120,13 @@ impl Orphans {
             found: Vec::new(),
             is_settled: true,
         };
+        if let Some(cgroup) = &self.cgroup {
+            let members = cgroup.members().into_iter();
+            look.found
+                .extend(members.filter(|stat| stat.pid != self.leader));
+            // A process that was just forked is not listed yet.
+            look.is_settled = !look.found.is_empty() || !cgroup.is_populated();
+        }
         let Some(adopter) = self.adopter else {
             return look;
         };
@@ -92,6 +147,7 @@ impl Orphans {
                 continue;
             };
             match self.ownership(&stat) {
+                Ownership::Ours if look.found.iter().any(|found| found.pid == stat.pid) => {}
                 Ownership::Ours => look.found.push(stat),
                 Ownership::Foreign => {}
                 // The list of all processes includes kernel threads, which can never be classified.
@@ -115,7 +171,14 @@ impl Orphans {
         }
         match stat.variable(ATTEMPT_VARIABLE) {
             Variable::Is(tag) if tag == self.tag.as_bytes() => Ownership::Ours,
-            Variable::Is(_) | Variable::Absent | Variable::Hidden => Ownership::Foreign,
+            Variable::Is(_) => Ownership::Foreign,
+            Variable::Absent | Variable::Hidden => {
+                if stat.start_time >= self.since {
+                    let key = (stat.pid, stat.start_time);
+                    self.strangers.insert(key, stat.comm.clone());
+                }
+                Ownership::Foreign
+            }
             Variable::Unsettled => Ownership::Unknown,
         }
     }

@@ -22,6 +22,8 @@ use super::running::Leader;
 use super::*;
 use rye_host::task;
 
+mod contained;
+
 /// Timeout far beyond the duration of any test; tests of earlier ends measure the time.
 const LONG: Duration = Duration::from_mins(1);
 
@@ -41,7 +43,7 @@ impl Bench {
         prctl::set_child_subreaper(true).unwrap();
         Self {
             directory: tempfile::tempdir().unwrap(),
-            spawner: Spawner::new(Some(getpid()), host::inherited_open_files()),
+            spawner: Spawner::new(Some(getpid()), host::inherited_open_files(), None),
         }
     }
 
@@ -128,7 +130,7 @@ async fn process_passes_input_output_and_exit_code() {
     assert_eq!(text(&exited.stdout), "question");
     assert_eq!(text(&exited.stderr), "complaint\n");
     assert_eq!(exited.ended_by, None);
-    assert_eq!(exited.receipt, KillReceipt::default());
+    assert!(exited.receipt.processes.is_empty());
     assert!(!exited.pipe_leak && !exited.stdout.is_truncated());
 }
 
@@ -763,7 +765,7 @@ async fn leaderless_session_members_need_tag() {
     let bench = Bench::new();
     let mut away = bench.fifo("away");
     fs::write(bench.path("member"), "echo $$ > away; exec sleep 1000").unwrap();
-    let nobody_adopts = Spawner::new(None, host::inherited_open_files());
+    let nobody_adopts = Spawner::new(None, host::inherited_open_files(), None);
     for (environment, survives) in [("env", false), ("env -i", true)] {
         let script = format!(
             "setsid sh -c '{environment} /bin/sh member > /dev/null 2>&1 & echo $$' > leader; exec cat leader"
@@ -803,11 +805,11 @@ async fn caller_below_daemon_is_inside_and_dead_one_unknown() {
         let inside = Lineage::Inside {
             attempt: b"caller".to_vec(),
         };
-        assert_eq!(peer.lineage(None), inside);
+        assert_eq!(peer.lineage(None, None), inside);
         peer
     });
     assert_eq!(exited.unwrap().exit, Exit::Code(0));
-    assert_eq!(peer.lineage(None), Lineage::Unknown);
+    assert_eq!(peer.lineage(None, None), Lineage::Unknown);
 }
 
 /// A client that connects to `sock` and stays, started outside of every run with `environment`.
@@ -837,7 +839,7 @@ async fn caller_with_attempt_tag_is_inside() {
         let (stream, _) = listener.accept().await.unwrap();
         let peer = Peer::of(&stream).unwrap();
         let inside = Lineage::Inside { attempt: expected };
-        assert_eq!(peer.lineage(None), inside);
+        assert_eq!(peer.lineage(None, None), inside);
         child.kill().unwrap();
         let _ended = child.wait().unwrap();
     }
@@ -854,7 +856,7 @@ fn untagged(leader: ProcessIdentity) -> Leftover {
 #[tokio::test(start_paused = true)]
 async fn process_surviving_kill_is_reported() {
     let bench = Bench {
-        spawner: Spawner::new(None, host::inherited_open_files()),
+        spawner: Spawner::new(None, host::inherited_open_files(), None),
         ..Bench::new()
     };
     let started = bench.start(bench.shell("sleep 1000"), &bench.tag()).await;
@@ -866,7 +868,11 @@ async fn process_surviving_kill_is_reported() {
     } = &started;
     let (pid, began) = (identity.pid, leader.started);
     let immune = Running {
-        leader: Leader::new(nowhere, pidfd, began, Arc::new(bench.spawner.clone())),
+        leader: Leader::new(
+            (nowhere, pidfd, began),
+            None,
+            Arc::new(bench.spawner.clone()),
+        ),
         ..started
     };
     let stopper = Stopper::new();

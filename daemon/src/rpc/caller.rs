@@ -28,7 +28,7 @@ use tonic::transport::server::Connected;
 use tonic::{Request, Status};
 
 use super::status::with_reason;
-use crate::process::{self, Lineage};
+use crate::process::{self, AttemptCgroups, Lineage};
 
 /// The process at the other end of a connection.
 #[derive(Debug, Clone)]
@@ -150,9 +150,9 @@ pub(super) struct Peer {
 }
 
 impl Caller {
-    pub(super) fn of(stream: &UnixStream, parent: Pid) -> Self {
+    pub(super) fn of(stream: &UnixStream, parent: Pid, cgroups: Option<&AttemptCgroups>) -> Self {
         let (uid, lineage) = match process::Peer::of(stream) {
-            Ok(found) => (Some(found.uid()), found.lineage(Some(parent))),
+            Ok(found) => (Some(found.uid()), found.lineage(Some(parent), cgroups)),
             Err(error) => {
                 tracing::warn!(error = %with_sources(&error), "a caller could not be identified");
                 (None, Lineage::Unknown)

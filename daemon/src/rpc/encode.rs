@@ -214,6 +214,8 @@ pub(super) fn receipt(killed: Killed) -> v1::KillReceipt {
     let KillReceipt {
         processes,
         survivors,
+        complete,
+        adopted,
     } = killed.receipt;
     let ended = processes.into_iter();
     v1::KillReceipt {
@@ -226,6 +228,14 @@ pub(super) fn receipt(killed: Killed) -> v1::KillReceipt {
             })
             .collect(),
         survivors,
+        complete,
+        adopted: adopted
+            .into_iter()
+            .map(|process| v1::AdoptedProcess {
+                pid: process.pid,
+                comm: process.comm,
+            })
+            .collect(),
         run_id: killed.run_id.to_string(),
         below: killed.below.into_iter().map(receipt).collect(),
     }

@@ -17,7 +17,7 @@ use super::listener::Listeners;
 use crate::access::Access;
 use crate::config::ChildEnv;
 use crate::exports::Exports;
-use crate::process::Inheritance;
+use crate::process::{AttemptCgroups, CONTAINMENT, Inheritance};
 use rye_journal::Storage;
 
 /// Identity and state of this daemon.
@@ -27,6 +27,8 @@ pub struct Facts {
     pub uid: u32,
     /// The process that adopts orphans. Descendants of it or of the daemon are runs.
     pub parent: Pid,
+    /// Cgroups of attempts, or the reason why there are none.
+    pub cgroups: Result<Arc<AttemptCgroups>, String>,
     pub epoch: Epoch,
     pub started_at: Timestamp,
     pub state_dir: PathBuf,
@@ -102,10 +104,12 @@ impl Node for NodeService {
             socket: facts.listener.borrow().path.to_string_lossy().into_owned(),
             node_fingerprint: facts.node_fingerprint.clone(),
             isolation: v1::Isolation::Scoped.into(),
-            containment: crate::process::CONTAINMENT
+            containment: CONTAINMENT
                 .iter()
+                .skip(usize::from(facts.cgroups.is_err()))
                 .map(ToString::to_string)
                 .collect(),
+            containment_missing: facts.cgroups.as_ref().err().cloned().unwrap_or_default(),
             live_runs: u32::try_from(self.access.live_count()).unwrap_or(u32::MAX),
             storage: match self.access.storage() {
                 Storage::Ok => "ok",

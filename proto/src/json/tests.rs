@@ -118,14 +118,21 @@ fn kill_receipt_json_has_exact_fields() {
         run_id: "r".to_owned(),
         below: vec![v1::KillReceipt {
             run_id: "c".to_owned(),
+            complete: true,
             ..v1::KillReceipt::default()
+        }],
+        complete: false,
+        adopted: vec![v1::AdoptedProcess {
+            pid: 8,
+            comm: "sh".to_owned(),
         }],
     };
     assert_eq!(
         serde_json::to_string(&receipt).unwrap(),
         concat!(
             r#"{"run_id":"r","processes":[{"pid":7,"comm":"sleep","signal":9,"exit":null}],"survivors":[],"#,
-            r#""below":[{"run_id":"c","processes":[],"survivors":[],"below":[]}]}"#
+            r#""below":[{"run_id":"c","processes":[],"survivors":[],"below":[],"complete":true,"adopted":[]}],"#,
+            r#""complete":false,"adopted":[{"pid":8,"comm":"sh"}]}"#
         )
     );
 }

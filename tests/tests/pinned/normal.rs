@@ -9,8 +9,9 @@ use regex::{Captures, Regex};
 use serde_json::{Value, json};
 
 /// Fields whose value is only a time, a duration or an identity.
-const FIELDS: [(&str, &str); 16] = [
+const FIELDS: [(&str, &str); 17] = [
     ("boot_id", "<boot>"),
+    ("complete", "<of the host>"),
     ("created_at", "<time>"),
     ("cursor", "<cursor>"),
     ("due", "<time>"),

@@ -49,18 +49,49 @@ impl Kill {
 }
 
 /// Processes that a kill ended, and those that it could not end.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillReceipt {
     /// Processes that have ended.
     pub processes: Vec<EndedProcess>,
     /// Processes still there (uninterruptible sleep), by pid.
     pub survivors: Vec<i32>,
+    /// True if no process can be left but the survivors. False if the host cannot tell.
+    #[serde(default)]
+    pub complete: bool,
+    /// Processes of unknown origin that the parent of the daemon adopted meanwhile; only if it is not complete.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adopted: Vec<AdoptedProcess>,
+}
+
+/// A process that may belong to an attempt that was ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdoptedProcess {
+    pub pid: i32,
+    pub comm: String,
+}
+
+/// The receipt of an attempt without processes.
+impl Default for KillReceipt {
+    fn default() -> Self {
+        Self {
+            processes: Vec::new(),
+            survivors: Vec::new(),
+            complete: true,
+            adopted: Vec::new(),
+        }
+    }
 }
 
 impl KillReceipt {
     pub fn merge(&mut self, other: Self) {
         self.processes.extend(other.processes);
         self.survivors.extend(other.survivors);
+        self.complete &= other.complete;
+        for adopted in other.adopted {
+            if !self.adopted.contains(&adopted) {
+                self.adopted.push(adopted);
+            }
+        }
     }
 }
 

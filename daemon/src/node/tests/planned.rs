@@ -106,7 +106,7 @@ async fn parameters_not_passed_by_runtime_are_refused() {
 
 /// A dispatcher besides the daemon's; it starts nothing here.
 fn dispatcher(rig: &Rig) -> Dispatcher {
-    let spawner = Spawner::new(None, process::harden());
+    let spawner = Spawner::new(None, process::harden(), None);
     Dispatcher::new(Arc::clone(rig.config()), spawner)
 }
 

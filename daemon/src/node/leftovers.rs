@@ -1,0 +1,104 @@
+//! What an earlier daemon left: processes, and copies of tool files.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rye_core::clock::Timestamp;
+use rye_core::model::event::Warning;
+use rye_core::model::{KillReceipt, Run};
+use rye_host::task;
+use rye_journal::{Change, Journal};
+
+use crate::process::{self, Leftover};
+use crate::{chain, mcp, trees};
+
+/// Ends processes that an earlier daemon left outside of cgroups, and adds a warning to each run of which processes were
+/// left in one.
+pub(super) async fn clear_up(
+    journal: &Journal,
+    live: &[Arc<Run>],
+    swept: &[(String, KillReceipt)],
+) -> Result<(), rye_journal::Error> {
+    end_leftovers(live);
+    let warnings: Vec<Change> = live
+        .iter()
+        .filter_map(|run| {
+            let cgroups = run.attempts().map(|attempt| {
+                process::cgroup_name(&chain::tag(&run.id, &attempt.key, attempt.id.number))
+            });
+            let cgroups: Vec<String> = cgroups.collect();
+            let of_run = swept.iter().filter(|(name, _)| cgroups.contains(name));
+            let receipts: Vec<&KillReceipt> = of_run.map(|(_, receipt)| receipt).collect();
+            let message = left_over(&receipts)?;
+            let node = run.current_node().map(ToOwned::to_owned);
+            let warning = Warning { node, message };
+            Some(Change::event(&run.id, warning.into()))
+        })
+        .collect();
+    for (_, receipt) in swept {
+        log_ended(receipt);
+    }
+    if !warnings.is_empty() {
+        journal.commit(warnings).await?;
+    }
+    Ok(())
+}
+
+/// Names the processes in `receipts`, which an earlier daemon left.
+fn left_over(receipts: &[&KillReceipt]) -> Option<String> {
+    let ended = receipts.iter().flat_map(|receipt| &receipt.processes);
+    let ended: Vec<String> = ended
+        .map(|ended| format!("{} ({})", ended.pid, ended.comm))
+        .collect();
+    let survivors = receipts.iter().flat_map(|receipt| &receipt.survivors);
+    let survivors: Vec<String> = survivors.map(ToString::to_string).collect();
+    let parts = [
+        ("ended what an earlier daemon left", ended),
+        ("these do not end", survivors),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(_, processes)| !processes.is_empty())
+        .map(|(what, processes)| format!("{what}: {}", processes.join(", ")))
+        .collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// Removes unneeded copies of tool files.
+pub(super) async fn sweep_copies(state: &Path, now: Timestamp) {
+    let state = state.to_owned();
+    let swept = task::blocking("sweep copies", move || trees::sweep(&state, now)).await;
+    if let Err(error) = swept {
+        tracing::warn!(%error, "old copies of the files of tools could not be taken away");
+    }
+}
+
+fn end_leftovers(live: &[Arc<Run>]) {
+    let calls: Vec<_> = live
+        .iter()
+        .flat_map(|run| {
+            let attempts = run.attempts().map(|attempt| Leftover {
+                leader: attempt.process.clone(),
+                tag: chain::tag(&run.id, &attempt.key, attempt.id.number),
+            });
+            let servers = Leftover {
+                leader: None,
+                tag: mcp::tags_of(&run.id),
+            };
+            attempts.chain([servers])
+        })
+        .collect();
+    log_ended(&process::end_leftovers(&calls));
+}
+
+fn log_ended(receipt: &KillReceipt) {
+    for ended in &receipt.processes {
+        tracing::warn!(pid = ended.pid, comm = %ended.comm, "ended a process that an earlier daemon had left");
+    }
+    for pid in &receipt.survivors {
+        tracing::error!(
+            pid,
+            "a process that an earlier daemon had left does not end"
+        );
+    }
+}
