@@ -123,9 +123,9 @@ impl ThreadMachine {
         }
     }
 
-    /// Returns for each call of the turn how often in a row the model has made it.
+    /// Returns for each call of the turn in how many messages in a row the model has made it.
     pub(super) fn repeats(&self, turn: &Turn) -> Vec<u32> {
-        let mut repeated = self.state().repeated.clone();
+        let mut repeated = self.state().repeated.message();
         let count = |call: &ToolCall| repeated.count(&call.name, &call.input);
         turn.calls.iter().map(count).collect()
     }
@@ -153,7 +153,7 @@ impl ThreadMachine {
             return None;
         }
         let mut open: Vec<ItemRef> = Vec::new();
-        let mut repeated = self.state().repeated.clone();
+        let mut repeated = self.state().repeated.message();
         for call in calls {
             if self.is_repeated(repeated.count(call.name, call.input)) {
                 continue;

@@ -392,7 +392,12 @@ impl ThreadState {
         self.is_cut_short = turn.is_unfinished();
         self.unfinished = turn.is_unfinished().then(|| self.whole_text(turn).into());
         for call in &turn.calls {
-            self.repeated.count(&call.name, &call.input);
+            repeated.count(&call.name, &call.input);
+            if let CallAt::Done(answered) = &call.at
+                && !answered.is_error
+            {
+                repeated.add_result(&answered.content);
+            }
         }
         self.count_time(at);
         self.head = Some(*head);
@@ -411,9 +416,11 @@ impl ThreadState {
         let next = failed.next.clone();
         self.context = Context {
             reported: 0,
+        let mut repeated = self.repeated.message();
             new_bytes: bytes,
         };
         for told in &next.texts {
+        self.repeated = repeated.end();
             self.context.add(told.text.len());
         }
         (self.root, self.head) = (Some(*root), Some(*root));

@@ -240,23 +240,38 @@ fn check(stage: &Stage, seed: u64) {
     );
 }
 
-/// Checks that calls that are repeated too often in a row are refused.
+/// Checks that calls that are repeated too often in a row, with the same result, are refused.
 fn check_repeats(stage: &Stage, seed: u64) {
-    let messages = stage.conversation.iter().flat_map(|talk| &talk.messages);
-    let blocks: Vec<&Block> = messages.flat_map(Message::blocks).collect();
-    let failed = |call: &str| {
-        blocks.iter().any(|block| match block {
-            Block::Result { id, is_error, .. } => id == call && *is_error,
-            Block::Text { .. } | Block::Thinking { .. } | Block::Call { .. } => false,
+    let messages = || stage.conversation.iter().flat_map(|talk| &talk.messages);
+    let blocks: Vec<&Block> = messages().flat_map(Message::blocks).collect();
+    let answer = |call: &str| {
+        blocks.iter().find_map(|block| match block {
+            Block::Result {
+                id,
+                content,
+                is_error,
+            } => (id == call).then_some((content, *is_error)),
+            Block::Text { .. } | Block::Thinking { .. } | Block::Call { .. } => None,
         })
     };
     let mut repeated = crate::model::thread::Repeated::default();
-    for block in &blocks {
-        if let Block::Call { id, name, input } = block
-            && repeated.count(name, input) >= REPEATED
-        {
-            assert!(failed(id), "seed {seed}: {id} is made again and again");
+    for message in messages() {
+        let mut count = repeated.message();
+        for block in message.blocks() {
+            if let Block::Call { id, name, input } = block {
+                let is_refused = count.count(name, input) >= REPEATED;
+                let answer = answer(id);
+                let failed = answer.is_some_and(|(_, is_error)| is_error);
+                assert!(
+                    failed || !is_refused,
+                    "seed {seed}: {id} is made again and again"
+                );
+                if let Some((content, false)) = answer {
+                    count.add_result(content);
+                }
+            }
         }
+        repeated = count.end();
     }
 }
 
