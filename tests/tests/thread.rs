@@ -223,6 +223,16 @@ fn thread_without_money_is_suspended_and_resumes_after_raise() {
     let _resumed = world.ryectl("resume --raise spend=0.50").arg(id).ok();
     assert_eq!(world.settled(id)["status"], "completed");
 }
+    let names = [
+        "thread_suspended",
+        "thread_resumed",
+        "run_suspended",
+        "run_resumed",
+    ];
+    let counts = names.map(|name| payloads(&world, id, name).len());
+    assert_eq!(counts, [1, 1, 0, 0]);
+    let text = world.ryectl("transcript --json").arg(id).ok().stdout();
+    transcript::check(&text, id, &world.node_key()).unwrap();
 
 #[test]
 fn unstartable_thread_is_refused_with_reason_and_no_run() {

@@ -83,6 +83,7 @@ pub(crate) struct Commit {
 pub(crate) struct Entry {
     pub(crate) stream: Arc<RunStream>,
     pub(crate) seq: Seq,
+    pub(crate) name: &'static str,
     pub(crate) text: Rendered,
     pub(crate) boundary: bool,
     /// The record after this event, if it suspended or ended the run.
@@ -100,6 +101,7 @@ impl Entry {
         Self {
             stream: Arc::clone(stream),
             seq: change.seq,
+            name: change.name,
             text,
             boundary: event.facets().boundary,
             settled: change.settled,
@@ -112,7 +114,7 @@ impl Entry {
             seq: self.seq,
             lsn,
             timestamp: at,
-            event_type: self.text.name.to_owned(),
+            event_type: self.name.to_owned(),
             payload: self.text.payload.as_str().into(),
         }
     }

@@ -226,7 +226,7 @@ impl Publisher {
                 run: &entry.stream.id,
                 seq: entry.seq,
                 at: commit.at,
-                name: entry.text.name,
+                name: entry.name,
                 payload: &entry.text.payload,
             };
             lines.clear();

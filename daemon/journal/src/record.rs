@@ -186,10 +186,9 @@ impl Line {
     }
 }
 
-/// An event in the text form that log, transcript and stream share, created before the lock is taken.
+/// The payload of an event in the text form that log, transcript and stream share, created before the lock is taken.
 #[derive(Debug, Clone)]
 pub(crate) struct Rendered {
-    pub(crate) name: &'static str,
     /// The payload, or `{"object","bytes"}` once it is spilled.
     pub(crate) payload: String,
     spilled: bool,
@@ -211,7 +210,6 @@ impl Rendered {
         serde_json::to_writer(&mut out, event).ok()?;
         let payload = String::from_utf8(out.out.bytes).expect("JSON is text");
         Some(Self {
-            name: event.name(),
             payload,
             spilled: false,
         })
@@ -225,16 +223,14 @@ impl Rendered {
             serde_json::to_writer(&mut out, event).map_err(Into::into)
         })?;
         Ok(Self {
-            name: event.name(),
             payload: Spilled { object, bytes }.shown(),
             spilled: true,
         })
     }
 
     /// Returns the rendered form of an event that was read back.
-    pub(crate) fn of_logged(name: &'static str, logged: &Logged) -> Self {
+    pub(crate) fn of_logged(logged: &Logged) -> Self {
         Self {
-            name,
             payload: logged.shown().into_owned(),
             spilled: logged.spilled.is_some(),
         }
@@ -309,10 +305,11 @@ impl io::Write for Bounded {
     }
 }
 
-/// Encodes a commit. The bytes are the same as those of [`Body::encode`], but payloads are not parsed again.
+/// Encodes a commit of events of runs, each with its name. The bytes are the same as those of [`Body::encode`], but
+/// payloads are not parsed again.
 pub(crate) fn encode_commit<'a>(
     at: Timestamp,
-    records: impl Iterator<Item = (&'a RunId, Seq, &'a Rendered)>,
+    records: impl Iterator<Item = (&'a RunId, Seq, &'static str, &'a Rendered)>,
 ) -> Vec<u8> {
     let mut text = String::with_capacity(1024);
     let mut put = |args: std::fmt::Arguments<'_>| {
@@ -323,12 +320,12 @@ pub(crate) fn encode_commit<'a>(
         r#"{{"commit/1":{{"at":{},"records":["#,
         at.ms()
     ));
-    for (place, (run, seq, event)) in records.enumerate() {
+    for (place, (run, seq, name, event)) in records.enumerate() {
         let comma = if place == 0 { "" } else { "," };
         let field = if event.spilled { "spilled" } else { "payload" };
         put(format_args!(
-            r#"{comma}{{"run":"{run}","seq":{seq},"event":{{"event_type":"{}","{field}":{}}}}}"#,
-            event.name, event.payload
+            r#"{comma}{{"run":"{run}","seq":{seq},"event":{{"event_type":"{name}","{field}":{}}}}}"#,
+            event.payload
         ));
     }
     put(format_args!("]}}}}"));
@@ -359,7 +356,7 @@ mod tests {
             let tagged = serde_json::to_value(event).unwrap();
             let whole = Rendered::of(event);
             let payload: serde_json::Value = serde_json::from_str(&whole.payload).unwrap();
-            assert_eq!((&payload, whole.name), (&tagged["payload"], "warning"));
+            assert_eq!(payload, tagged["payload"]);
             let short = Rendered::short(event).map(|short| short.payload);
             assert_eq!(short, (!is_long).then(|| whole.payload.clone()));
             let spilled = Rendered::spilled(event, &objects).unwrap();
@@ -369,7 +366,7 @@ mod tests {
                 objects.get(&shown.object).unwrap(),
                 whole.payload.as_bytes()
             );
-            let read = super::event(spilled.name, &spilled.payload, &objects).unwrap();
+            let read = super::event(event.name(), &spilled.payload, &objects).unwrap();
             assert_eq!(read, *event);
         }
     }

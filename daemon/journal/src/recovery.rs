@@ -409,7 +409,7 @@ impl<'a> Replay<'a> {
                 )
                 .into());
             }
-            let text = Rendered::of_logged(change.event.name(), &record.event);
+            let text = Rendered::of_logged(&record.event);
             let stream = &streams[fact.run];
             entries.push(Entry::new(stream, &change.event, fact, text));
         }

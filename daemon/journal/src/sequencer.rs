@@ -230,7 +230,7 @@ impl Drafted {
         let records = draft
             .facts()
             .zip(texts)
-            .map(|((change, fact), text)| (&change.run, fact.seq, text));
+            .map(|((change, fact), text)| (&change.run, fact.seq, fact.name, text));
         let body = encode_commit(draft.at(), records);
         let syncs = draft.facts().map(|(change, _)| change.event.facets().sync);
         let sync = syncs.min().unwrap_or(Syncing::Now);

@@ -26,6 +26,7 @@ use super::kill::Kill;
 use super::life::{Outcome, Status};
 use super::spec::Spec;
 use super::suspension::Suspension;
+use super::task::RunKind;
 use super::thread::Returned;
 use crate::ledger::{AccountId, Operation};
 
@@ -120,6 +121,12 @@ events! {
 }
 
 /// The reason for which a name and a payload are no event.
+/// Events of the life of a run that have a name of their own in a thread: their names in the table, and in a thread.
+const IN_THREADS: [(&str, &str); 2] = [
+    ("run_suspended", "thread_suspended"),
+    ("run_resumed", "thread_resumed"),
+];
+
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
     #[error("`{name}` is no event this version knows")]
@@ -136,13 +143,27 @@ pub enum Unreadable {
 
 impl Event {
     /// Reads the event of that name; `payload` is JSON text.
+    /// Returns the names of all events in logs, transcripts and streams.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        let in_threads = IN_THREADS.iter().map(|(_, name)| *name);
+        Self::table_names().chain(in_threads)
+    }
+
+    /// Returns the name of this event in logs, transcripts and streams of a run of `kind`.
+    pub fn name_in(&self, kind: RunKind) -> &'static str {
+        let name = self.name();
+        let own = IN_THREADS.iter().find(|(of_all, _)| *of_all == name);
+        own.filter(|_| kind == RunKind::Thread)
+            .map_or(name, |(_, in_thread)| in_thread)
+    }
+
     pub fn read(name: &str, payload: &str) -> Result<Self, Unreadable> {
-        Self::of(name, payload)
+        Self::of(table_name(name), payload)
     }
 
     /// Reads the event from a payload that may be long: only the result is in memory as a whole.
     pub fn read_from(name: &str, payload: impl io::Read) -> Result<Self, Unreadable> {
-        Self::of(name, Streamed(payload))
+        Self::of(table_name(name), Streamed(payload))
     }
 
     /// Returns the operation of the event on an account, if it happens to a run whose account is `own`. No money moves
@@ -201,7 +222,7 @@ impl Event {
 
     /// True if events of this name end their run, whatever their payload: [`Event::outcome`] of them is never `None`.
     pub fn ends_run(name: &str) -> bool {
-        let mut named = Self::names().zip(Self::FACETS);
+        let mut named = Self::table_names().zip(Self::FACETS);
         named.any(|(of, facets)| of == name && facets.ends)
     }
 
@@ -218,6 +239,12 @@ impl Event {
 }
 
 /// The JSON of the payload of an event.
+/// Returns the name in the table of an event of any kind of run.
+fn table_name(name: &str) -> &str {
+    let of_all = IN_THREADS.iter().find(|(_, in_thread)| *in_thread == name);
+    of_all.map_or(name, |(of_all, _)| of_all)
+}
+
 trait Payload {
     /// Reads the event `name`, which must be one of those of `T`, so that nothing in it has to be escaped.
     fn of<T: DeserializeOwned>(self, name: &str) -> Result<T, serde_json::Error>;

@@ -628,6 +628,8 @@ fn run_accepts_exactly_the_events_of_its_state() {
     }
 }
 
+const KINDS: [RunKind; 3] = [RunKind::Graph, RunKind::Thread, RunKind::Tool];
+
 #[test]
 fn names_of_events_are_unique_and_each_reads_back() {
     let names: Vec<_> = Event::names().collect();
@@ -636,7 +638,7 @@ fn names_of_events_are_unique_and_each_reads_back() {
     let seen: BTreeSet<_> = every_event()
         .iter()
         .chain(&thread::events())
-        .map(|(_, event)| event.name())
+        .flat_map(|(_, event)| KINDS.map(|kind| event.name_in(kind)))
         .collect();
     assert_eq!(
         seen,
@@ -644,6 +646,28 @@ fn names_of_events_are_unique_and_each_reads_back() {
         "every event is in the table"
     );
     assert!(Event::read("tea_break", "{}").is_err());
+}
+
+#[test]
+fn suspension_and_resumption_of_a_thread_have_names_of_their_own_and_read_back() {
+    let suspended: Event = RunEvent::RunSuspended(Suspension::new(SuspendReason::User)).into();
+    let resumed: Event = RunEvent::resumed(Epoch::default()).into();
+    for (event, [other, thread]) in [
+        (suspended, ["run_suspended", "thread_suspended"]),
+        (resumed, ["run_resumed", "thread_resumed"]),
+    ] {
+        for kind in KINDS {
+            let name = event.name_in(kind);
+            let expected = if kind == RunKind::Thread {
+                thread
+            } else {
+                other
+            };
+            assert_eq!(name, expected);
+            let payload = serde_json::to_value(&event).unwrap()["payload"].to_string();
+            assert_eq!(Event::read(name, &payload).unwrap(), event);
+        }
+    }
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub struct Fact {
     pub run: usize,
     /// Position of the event in the run.
     pub seq: Seq,
+    /// Name of the event in a run of this kind.
+    pub name: &'static str,
     /// Record directly after the event, if the event suspended or ended the run.
     pub settled: Option<Arc<Run>>,
 }
@@ -115,6 +117,7 @@ impl Drafting {
         Ok(Fact {
             run: place,
             seq: drafted.record.seq,
+            name: change.event.name_in(drafted.record.spec.kind()),
             settled,
         })
     }

@@ -201,7 +201,7 @@ impl Model {
         for (Change { run, event, .. }, shown) in changes.into_iter().zip(events) {
             let expected = Rendered::of(&event);
             let (line, _charge) = journal.whole(&run, shown.2.clone()).await.unwrap();
-            assert_eq!((&run, expected.name), (&shown.0, &*line.event_type));
+            assert_eq!((&run, event.name()), (&shown.0, &*line.event_type));
             assert_eq!(expected.payload, *line.payload);
             self.events.push(shown);
             let record = journal.record(&run).await;

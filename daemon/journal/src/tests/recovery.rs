@@ -437,7 +437,9 @@ fn a_commit_is_encoded_as_it_is_decoded() {
     ];
     let rendered: Vec<Rendered> = events.iter().map(Rendered::of).collect();
     let at = Timestamp::from_ms(17);
-    let bytes = encode_commit(at, rendered.iter().map(|text| (&run, Seq(4), text)));
+    let records = events.iter().zip(&rendered);
+    let records = records.map(|(event, text)| (&run, Seq(4), event.name(), text));
+    let bytes = encode_commit(at, records);
     let body: Body = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(body.encode(), bytes);
     let Body::Commit { records, .. } = body else {

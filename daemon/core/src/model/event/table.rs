@@ -6,7 +6,7 @@ macro_rules! events {
         $($(#[$doc:meta])* $name:ident($payload:ty) => $facets:expr,)*
     })*) => {
         /// A fact about a run. Its serialised form is the `event_type` and `payload` of the log, the transcript and the
-        /// event stream alike; names are unique over all kinds.
+        /// event stream alike, except for the names of [`Event::name_in`]; names are unique over all kinds.
         #[derive(Debug, Clone, PartialEq, Serialize)]
         #[serde(untagged)]
         pub enum Event {
@@ -36,15 +36,15 @@ macro_rules! events {
         )*
 
         impl Event {
-            /// The facets of each event, in the order of [`Event::names`].
+            /// The facets of each event, in the order of [`Event::table_names`].
             const FACETS: &[Facets] = &[$($($facets,)*)*];
 
             /// Returns every name that [`Event::name`] gives.
-            pub fn names() -> impl Iterator<Item = &'static str> {
+            fn table_names() -> impl Iterator<Item = &'static str> {
                 [$($event::VARIANTS),*].into_iter().flatten().copied()
             }
 
-            /// The name of this event in logs, transcripts and streams.
+            /// The name of this event in the table.
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Self::$kind(event) => event.into(),)*
