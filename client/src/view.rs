@@ -5,7 +5,6 @@
 //! **Never** makes text for people, waits, or reads a clock. A renderer does, for lines, a screen, or a page.
 //! **Order.** Events arrive in the order of the stream. Events that this client does not know are ignored.
 
-mod command;
 mod model_text;
 mod update;
 
@@ -20,8 +19,8 @@ use rye_core::model::event::{
 use rye_core::model::{Event, GraphEvent, RunEvent, StepStatus, ThreadEvent};
 use rye_core::money::Usd;
 use rye_proto::v1::{self, ItemCount};
+use rye_core::thread::ShellCommand;
 
-pub use self::command::ShellCommand;
 use self::model_text::{ShownText, TextChange};
 pub use self::update::{StepEnd, ViewUpdate};
 

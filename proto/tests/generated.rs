@@ -33,6 +33,7 @@ const SERIALIZED: &[&str] = &[
     "ProcessEnd",
     "RunError",
     "ShadowedItem",
+    "ShellCommand",
     "Step",
     "SuppressedError",
     "Suspension",
@@ -116,6 +117,7 @@ const FIELDS: &[(&str, &[&str])] = &[
             "Step.items",
         ],
     ),
+            "Step.command",
     (
         r#"rename = "payload", serialize_with = "crate::json::field::payload_json""#,
         &["Event.payload_json"],

@@ -7,14 +7,16 @@
 //! [thread:<id>] turn 3 rye/bash ✓ 0.4s
 //! ```
 
-use rye_client::view::{CurrentStep, FailedItem, ShellCommand, StepEnd, View, ViewUpdate};
+use rye_client::view::{CurrentStep, FailedItem, StepEnd, View, ViewUpdate};
 use rye_core::clock::Timestamp;
 use rye_core::model::{RunKind, StepStatus};
 use rye_core::money::Usd;
 
+use rye_core::thread::ShellCommand;
 use super::budget::money;
 use super::screen::in_line;
-use super::{Style, cut, elapsed, items_so_far, one_line};
+use super::steps::shell_lines;
+use super::{Style, elapsed, items_so_far, one_line};
 
 /// Longest error in a line, in characters. The result has the whole text.
 const MAX_ERROR_CHARS: usize = 160;
@@ -227,17 +229,8 @@ fn requester(by: &str) -> String {
 
 /// Renders a command and the end of its output, each line below the line of the call.
 fn shell_output(command: &ShellCommand) -> String {
-    let mut lines = vec![format!(
-        "\n  $ {}",
-        one_line(&command.line, MAX_MESSAGE_CHARS)
-    )];
-    if command.more > 0 {
-        let plural = if command.more == 1 { "" } else { "s" };
-        lines.push(format!("    … {} line{plural}", command.more));
-    }
-    let last = command.last.iter();
-    lines.extend(last.map(|line| format!("    {}", cut(line, Some(MAX_MESSAGE_CHARS)))));
-    lines.join("\n")
+    let lines = shell_lines(&command.line, &command.last, command.more);
+    format!("\n{}", lines.join("\n"))
 }
 
 /// Renders the time since the step began. Returns an empty text below [`CLOCK`].

@@ -24,9 +24,6 @@ const SOON: Duration = Duration::from_millis(300);
 /// Heads of columns of durations. They are padded to the usual width, so that later columns do not move with the
 /// values.
 const TOOK: &str = "TOOK  ";
-const TIME: &str = "TIME  ";
-/// Longest error of a step in text, in characters.
-const MAX_SUMMARY_CHARS: usize = 120;
 
 pub(super) async fn ps(ps: &cli::Ps, session: &mut Session) -> Result<Exit, Failure> {
     let statuses: Vec<Status> = match (ps.all, ps.statuses.as_slice()) {
@@ -206,22 +203,7 @@ pub(super) async fn steps(run: &cli::RunName, session: &mut Session) -> Result<E
                 Some(format!("\nstep {} {}\n{printed}", step.step, step.node))
             });
             let failed: Vec<String> = failed.collect();
-            let rows: Vec<[String; 5]> = steps
-                .into_iter()
-                .map(|step| {
-                    let items = step.items.map(render::items_so_far);
-                    let detail = step.error.or(items).unwrap_or_default();
-                    [
-                        step.step.to_string(),
-                        step.node,
-                        step.status,
-                        render::elapsed(step.elapsed_ms),
-                        render::one_line(&detail, MAX_SUMMARY_CHARS),
-                    ]
-                })
-                .collect();
-            let heads = ["STEP", "NODE", "STATUS", TIME, "DETAIL"];
-            output.line(&render::table_within(heads, &rows, output.width()))?;
+            output.line(&render::steps::table(&steps, output.width()))?;
             for printed in failed {
                 output.line(&printed)?;
             }

@@ -1,8 +1,9 @@
 //! Changes of a followed run.
 
 use rye_core::model::StepStatus;
+use rye_core::thread::ShellCommand;
 
-use super::{Child, ShellCommand};
+use super::Child;
 use rye_proto::v1::ItemCount;
 
 /// Change by an event or a delta.

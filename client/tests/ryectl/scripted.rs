@@ -485,6 +485,7 @@ impl Runs for Answers {
             error: None,
             process: None,
             items: None,
+            command: None,
         };
         Ok(Response::new(v1::StepsResponse { steps: vec![step] }))
     }

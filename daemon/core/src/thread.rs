@@ -33,6 +33,7 @@ mod model_stream;
 mod offered_tool;
 mod order;
 mod result_text;
+mod shell_command;
 
 mod exceeded;
 mod query;
@@ -75,6 +76,7 @@ pub use self::results::Shown;
 pub use self::tool_offer::{
     ItemTool, ItemTools, NamedTools, ToolOffer, may_be_offered, offer, ungranted,
 };
+pub use self::shell_command::ShellCommand;
 
 use self::before_turn::{because_of, unpaid};
 use self::live::Live;

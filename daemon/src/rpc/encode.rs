@@ -354,6 +354,11 @@ pub(super) fn open_step(run: &Run, now: Timestamp) -> Option<v1::Step> {
         return None;
     }
     let at = &run.graph()?.at;
+        command: step.command.map(|command| v1::ShellCommand {
+            line: command.line,
+            last: command.last,
+            more: number(command.more),
+        }),
     let step = at.step()?;
     let waits = !matches!(at, At::Step(_))
         || matches!(step.work, StepWork::Waits(_))

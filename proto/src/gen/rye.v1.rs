@@ -601,6 +601,23 @@ pub struct Step {
     #[prost(message, optional, tag = "7")]
     #[serde(flatten)]
     pub process: ::core::option::Option<ProcessEnd>,
+    /// The command that a call of `rye/bash` ran, of a thread; absent of others.
+    #[prost(message, optional, tag = "9")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: ::core::option::Option<ShellCommand>,
+}
+/// A command of a shell, and the end of what it printed.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShellCommand {
+    #[prost(string, tag = "1")]
+    pub line: ::prost::alloc::string::String,
+    /// The last lines of its output, at most 3, of 200 characters each; of stderr if it printed to both streams.
+    #[prost(string, repeated, tag = "2")]
+    pub last: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// How many lines come before them.
+    #[prost(uint32, tag = "3")]
+    pub more: u32,
 }
 /// How many items of a step there are, have ended, and have failed of these.
 #[derive(serde::Serialize)]

@@ -308,6 +308,19 @@ fn daemon_delta_event_and_step_json_have_exact_fields() {
             r#""items":{"total":0,"ended":0,"failed":0,"retrying":0},"exit_code":3,"stdout_tail":"","stderr_tail":""}"#
         )
     );
+    let step = v1::Step {
+        command: Some(v1::ShellCommand {
+            line: "make".to_owned(),
+            last: vec!["ok".to_owned()],
+            more: 2,
+        }),
+        ..v1::Step::default()
+    };
+    let step = serde_json::to_value(&step).unwrap();
+    assert_eq!(
+        step["command"],
+        json!({"line": "make", "last": ["ok"], "more": 2})
+    );
     let verdict = v1::TranscriptVerdict::default();
     assert_eq!(
         serde_json::to_string(&verdict).unwrap(),

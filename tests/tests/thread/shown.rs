@@ -168,3 +168,28 @@ fn thread_views_show_turns_calls_and_model() {
     let events = world.ryectl("events").arg(&run).ok().stdout();
     assert!(events.contains("turn 1: I count the words."), "{events}");
 }
+
+#[test]
+fn steps_of_a_thread_show_its_commands_and_the_end_of_their_output() {
+    let server = ModelServer::start(
+        "
+- when: {turn: 1}
+  reply: {calls: [{name: rye_execute, input: {item_id: rye/bash, parameters: {command: 'seq 5; exit 3'}}}]}
+- when: {turn: 2}
+  reply: {text: Done.}
+",
+    );
+    let world = World::with_models(&server);
+    world.directive("t/counts", BASH, "", "Count.");
+    let _daemon = world.start("");
+    let run = start(&world, "t/counts");
+    let _record = world.settled(&run);
+    let steps = world.ryectl("steps --json").arg(&run).ok().json();
+    let command = json!({"line": "seq 5; exit 3", "last": ["3", "4", "5"], "more": 2});
+    assert_eq!(steps[0]["command"], command, "{steps}");
+    assert!(steps[1].get("command").is_none(), "{steps}");
+    let text = world.ryectl("steps").arg(&run).ok().stdout();
+    let shown = "\n  $ seq 5; exit 3\n    … 2 lines\n    3\n    4\n    5\n";
+    assert!(text.contains(shown), "{text}");
+    assert!(text.contains("exit code 3\n"), "{text}");
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rye_core::id::RunId;
 use rye_core::model::{Event, GraphEvent, Printed, RunEvent, StepStatus, ThreadEvent};
+use rye_core::thread::ShellCommand;
 use serde::Serialize;
 
 use super::handle::Journal;
@@ -37,6 +38,9 @@ pub struct StepLine {
     /// Output and exit of the process that failed.
     #[serde(skip)]
     pub printed: Option<Box<Printed>>,
+    /// Command of a call of a thread, if it executed one.
+    #[serde(skip)]
+    pub command: Option<ShellCommand>,
 }
 
 /// Number of items of a step that has ended.
@@ -61,8 +65,8 @@ struct Reading {
     walked: Walked,
     /// Items of the step that is about to end.
     items: Option<EndedItems>,
-    /// Items of the open calls of a thread, by the ids of the calls.
-    calls: HashMap<String, String>,
+    /// Items and commands of the open calls of a thread, by the ids of the calls.
+    calls: HashMap<String, (String, Option<ShellCommand>)>,
 }
 
 impl Reading {
@@ -118,6 +122,7 @@ impl Reading {
                     items: self.items.take(),
                     printed: error.as_ref().and_then(|error| error.printed.clone()),
                     error: error.map(|error| error.message),
+                    command: None,
                 });
             }
             Event::Thread(event) => self.of_thread(event),
@@ -139,15 +144,19 @@ impl Reading {
             error,
             items: None,
             printed: None,
+            command: None,
         };
         if let ThreadEvent::ToolCallStart(call) = event {
-            self.calls.insert(call.call_id, call.item);
+            let id = call.item.rsplit_once(':').map_or("", |(_, id)| id);
+            let command = ShellCommand::of(id, &call.input);
+            self.calls.insert(call.call_id, (call.item, command));
         } else if let ThreadEvent::ToolCallResult(result) = event {
             // A call that never began has no item: it was refused, or returned the outputs.
-            if let Some(item) = self.calls.remove(&result.call_id) {
+            if let Some((item, command)) = self.calls.remove(&result.call_id) {
+                let command = command.map(|command| command.ended(&result.output));
                 let error = result.is_error.then_some(result.output);
                 let ended = line(result.turn, item, result.duration_ms, error);
-                self.walked.steps.push(ended);
+                self.walked.steps.push(StepLine { command, ..ended });
             }
         } else if let ThreadEvent::ErrorClassified(failed) = event {
             let failed = line(failed.turn, TURN.to_owned(), 0, Some(failed.error.message));

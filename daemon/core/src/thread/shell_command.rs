@@ -1,10 +1,13 @@
 //! Command of a call of `rye/bash`, and the end of its output.
 
-use rye_core::model::Object;
 use serde_json::Value;
+
+use crate::model::Object;
 
 /// Most lines of the output that are kept.
 const MOST_LINES: usize = 3;
+/// Most characters of each that are kept.
+const MOST_CHARACTERS: usize = 200;
 
 /// A command line of a shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,18 +20,28 @@ pub struct ShellCommand {
 }
 
 impl ShellCommand {
-    /// Returns the command of a call of `item` with `input`, or `None` if the item runs none.
-    pub(super) fn of(item: &str, input: &Object) -> Option<Self> {
-        let line = (item == "rye/bash").then(|| input.get("command").and_then(Value::as_str));
+    /// Returns the command of a call of the tool `item` with the arguments `input` of the model, or `None` if the tool
+    /// runs none.
+    pub fn of(item: &str, input: &Object) -> Option<Self> {
+        if item != "rye/bash" {
+            return None;
+        }
+        // `rye_execute` takes the parameters of the tool as an object or as its JSON text.
+        let params = match input.get("parameters") {
+            Some(Value::String(text)) => serde_json::from_str(text).ok()?,
+            Some(params) => params.clone(),
+            None => Value::Object(input.clone()),
+        };
         Some(Self {
-            line: line??.to_owned(),
+            line: params.get("command")?.as_str()?.to_owned(),
             last: Vec::new(),
             more: 0,
         })
     }
 
     /// Adds the end of its output from `text`, which is the result as the model reads it.
-    pub(super) fn ended(self, text: &str) -> Self {
+    #[must_use]
+    pub fn ended(self, text: &str) -> Self {
         // Each stream is below a line with its name; the exit code is above both.
         let streams = text.split_once("\n--- ").map_or("", |(_, streams)| streams);
         let lines = streams.lines().skip(1);
@@ -38,7 +51,7 @@ impl ShellCommand {
         Self {
             last: lines[more..]
                 .iter()
-                .map(|line| (*line).to_owned())
+                .map(|line| line.chars().take(MOST_CHARACTERS).collect())
                 .collect(),
             more,
             ..self
@@ -57,6 +70,11 @@ mod tests {
         let input = json!({"command": "make"}).as_object().unwrap().clone();
         assert_eq!(ShellCommand::of("team/build", &input), None);
         assert_eq!(ShellCommand::of("rye/bash", &Object::new()), None);
+        for parameters in [json!(input), json!(json!(input).to_string())] {
+            let call = json!({"item_id": "rye/bash", "parameters": parameters});
+            let command = ShellCommand::of("rye/bash", call.as_object().unwrap());
+            assert_eq!(command.unwrap().line, "make");
+        }
         for (text, last, more) in [
             ("exit code 0", vec![], 0),
             ("exit code 0\n--- stdout\na\n\nb\n", vec!["a", "b"], 0),
