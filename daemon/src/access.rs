@@ -17,13 +17,13 @@ use rye_core::clock::Timestamp;
 use rye_core::digest::Digest;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
+use rye_core::machine::InDoubt;
 use rye_core::memory::Charge;
 use rye_core::model::{
     Approval, ApprovalAnswer, Kill, Killed, Run, Status, SuspendReason, Verdict,
 };
 use rye_core::money::Usd;
 use rye_core::policy::Risk;
-use rye_core::walker::{InDoubt, in_doubt};
 use rye_item::Library;
 use rye_item::library::Entry;
 use rye_item::trust::TrustedKey;
@@ -44,7 +44,6 @@ use crate::supervisor::{
     Supervisor,
 };
 use rye_host::clock::Timer;
-use rye_host::task;
 use rye_journal::{
     self, Cursor, Extract, Filter, Journal, Line, Live, Of, Reader, RemovedRun, Signer, Since,
     StepLine, Storage, Summary, Until, Walked,
@@ -444,15 +443,8 @@ impl Visible {
         if why != Some(SuspendReason::Uncertain) {
             return Ok(found);
         }
-        let graphs = &self.supervisor.services().graphs;
-        let graph = match self.spec.graph() {
-            Some(source) => graphs.of_run(source).await.ok(),
-            None => None,
-        };
-        let run = Arc::clone(&self.run);
-        let tell = move || in_doubt(graph.as_deref(), &run);
         Ok(RunExtras {
-            in_doubt: task::blocking("tell what is in doubt", tell).await,
+            in_doubt: self.supervisor.uncertain(&self.run).await,
             ..found
         })
     }

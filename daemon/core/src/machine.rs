@@ -13,6 +13,7 @@
 //! refused plan leaves no trace. So a copy must be cheap. After each commit the machine gets the resulting record
 //! ([`Machine::rebase`]), with the recorded times and with the events that others have committed meanwhile.
 
+mod in_doubt;
 mod params;
 
 use std::convert::Infallible;
@@ -32,6 +33,8 @@ use crate::model::{Effect, Event, Failure, Object, Run, Slot, Suspension};
 use crate::seal::sha256_hex;
 use crate::state::RefusalReason;
 
+pub use self::in_doubt::InDoubt;
+pub(crate) use self::in_doubt::in_doubt;
 pub use self::params::{Params, wrong};
 
 /// A pure machine that decides the next step of runs of one kind.

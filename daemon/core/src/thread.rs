@@ -74,6 +74,7 @@ pub use self::order::{ThreadOrder, ThreadTool, limits_of};
 pub use self::query::{Composed, Reseeded, ThreadAnswer, ThreadQuery};
 pub use self::results::Shown;
 pub use self::tool_offer::{
+pub use self::recovered::in_doubt;
     ItemTool, ItemTools, NamedTools, ToolOffer, may_be_offered, offer, ungranted,
 };
 pub use self::shell_command::ShellCommand;

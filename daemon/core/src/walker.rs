@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-pub use self::doubt::{InDoubt, in_doubt};
+pub use self::doubt::in_doubt;
 pub use self::hooks::CostSource;
 use self::items::ItemScope;
 use crate::bounds;

@@ -8,10 +8,10 @@ use rye_core::digest::Digest;
 use rye_core::error::{beginning, with_sources};
 use rye_core::id::{RunId, Seq};
 use rye_core::ledger::Cost;
+use rye_core::machine::InDoubt;
 use rye_core::model::graph::{At, StepWork};
 use rye_core::model::{Approval, Chunks, Failure, KillReceipt, Killed, Printed, Run, Suspension};
 use rye_core::money::Usd;
-use rye_core::walker::InDoubt;
 use rye_proto::v1;
 use serde_json::Value;
 

@@ -11,9 +11,11 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::clock::Timestamp;
 use rye_core::id::{Name, RunId};
+use rye_core::machine::InDoubt;
 use rye_core::model::{Run, Status, Verdict};
 use rye_core::printable::shell_word;
-use rye_core::walker::InDoubt;
+use rye_core::{thread, walker};
+use rye_host::task;
 
 use super::error::Error;
 use super::handle::Supervisor;
@@ -74,6 +76,24 @@ impl Supervisor {
         };
         self.with_children(run, attempts, LiveChildren::Awaited)
             .await
+    }
+
+    /// Returns the attempts for which `run` is suspended as uncertain, with their calls.
+    pub async fn uncertain(&self, run: &Arc<Run>) -> Vec<InDoubt> {
+        let services = Arc::clone(self.services());
+        let graph = match run.spec.graph() {
+            Some(source) => services.graphs.of_run(source).await.ok(),
+            None => None,
+        };
+        let run = Arc::clone(run);
+        let list = move || match run.spec.thread() {
+            Some(source) => {
+                let terms = services.contracts.read(&source.contract).ok();
+                thread::in_doubt(terms.as_deref().map(|terms| &terms.contract), &run)
+            }
+            None => walker::in_doubt(graph.as_deref(), &run),
+        };
+        task::blocking("list attempts in doubt", list).await
     }
 
     /// Returns the unknown attempts of `run` for display, without waiting. Empty for a run that has not ended or that

@@ -239,6 +239,15 @@ fn at_most_once_call_of_thread_waits_for_verdict() {
     let _daemon = world.start("");
     let record = world.settled(&run);
     assert_eq!(record["suspend"]["reason"], "uncertain", "{record}");
+    let started = &payloads(&world, &run, "tool_call_start")[0];
+    let attempt = &record["suspend"]["attempts"][0];
+    assert_eq!(attempt["name"], "t/work[0]", "{record}");
+    assert_eq!(attempt["item"], "tool:rye/bash", "{record}");
+    assert_eq!(attempt["key"], started["key"], "{record}");
+    let parameters = &started["input"]["parameters"];
+    assert!(parameters.is_object(), "{started}");
+    assert_eq!(&attempt["params"], parameters, "{record}");
+    assert!(attempt["started_at"].is_string(), "{record}");
 
     let _resumed = world
         .ryectl("resume --detach")

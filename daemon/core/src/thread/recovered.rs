@@ -2,12 +2,13 @@
 
 use crate::clock::{Tick, Timestamp};
 use crate::expr::text_of;
-use crate::machine::Move;
-use crate::model::thread::{CallAt, Class, Turn};
-use crate::model::{Because, Effect, Event, Failure, Verdict};
+use crate::machine::{self, InDoubt, Move};
+use crate::model::thread::{CallAt, Class, ThreadState, Turn};
+use crate::model::{Because, Effect, Event, Failure, Run, Slot, Verdict};
 use crate::provider::Received;
 use crate::provider::failure::Charge;
 
+use super::contract::{Contract, Target};
 use super::live::ThreadMachine;
 use super::model_stream::CallFailure;
 use super::query::ThreadQuery;
@@ -88,4 +89,19 @@ impl ThreadMachine {
         }
         (!events.is_empty()).then_some(Move::Note(events))
     }
+}
+
+/// Returns the calls of unknown outcome of the thread `run`; `contract` is its contract, if that can be read.
+pub fn in_doubt(contract: Option<&Contract>, run: &Run) -> Vec<InDoubt> {
+    let turn = run.thread().and_then(ThreadState::turn);
+    machine::in_doubt(run, |slot| {
+        let Slot::Part(position) = slot else {
+            return None;
+        };
+        let call = turn?.call(position)?;
+        match contract?.target(&call.name, &call.input) {
+            Target::Execute { item, params, .. } => Some((item, params)),
+            Target::Return | Target::Read(_) | Target::Refused { .. } => None,
+        }
+    })
 }

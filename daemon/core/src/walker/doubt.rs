@@ -1,57 +1,23 @@
-//! Attempts of unknown outcome, for the person who finds out: item and parameters, idempotency key and start of each.
-//!
-//! All are named. Their calls are reported within [`MOST_SHOWN`] bytes: a node may have thousands of items in flight,
-//! and each may get a large part of the state.
-
-use std::collections::HashMap;
+//! Attempts of a graph run of unknown outcome, with the values that their templates had.
 
 use serde_json::Value;
 
 use super::evaluate::{View, resolve, value_of, values};
 use super::items::Parts;
-use crate::bounds;
-use crate::clock::Timestamp;
 use crate::definition::{Graph, Node, Work};
 use crate::expr::Vars;
-use crate::id::{ItemRef, Name, RunId};
+use crate::id::ItemRef;
+use crate::machine::{self, InDoubt};
 use crate::model::graph::Step;
-use crate::model::{AttemptId, Object, Run, Slot};
+use crate::model::{Object, Run, Slot};
 
-/// Limit of the approximate memory of the reported parameters of a run's attempts, in bytes.
-const MOST_SHOWN: usize = 1 << 20;
-
-/// An attempt of unknown outcome.
-#[derive(Debug, Clone, PartialEq)]
-pub struct InDoubt {
-    /// The name for people.
-    pub name: String,
-    /// Its idempotency key; empty if it is not recorded any more.
-    pub key: Name,
-    /// Start of its step.
-    pub since: Option<Timestamp>,
-    /// The child run to which it belongs, if it is not of the run itself.
-    pub run: Option<RunId>,
-    /// Its item and parameters; `None` if they are not known any more, or too large.
-    pub call: Option<(ItemRef, Object)>,
-}
-
-/// Returns the attempts of unknown outcome of `run`; `graph` is the graph of a graph run.
+/// Returns the attempts of unknown outcome of the graph run `run`; `graph` is its graph, if that can be read.
 pub fn in_doubt(graph: Option<&Graph>, run: &Run) -> Vec<InDoubt> {
-    let keys: HashMap<AttemptId, &Name> = run
-        .attempts()
-        .map(|attempt| (attempt.id, &attempt.key))
-        .collect();
     let since = run.graph().and_then(|walk| walk.at.step());
     let since = since.map(|step| step.now);
     let mut calls = graph.and_then(|graph| Calls::of(graph, run));
-    let uncertain = run.uncertain().into_iter();
-    let found = uncertain.map(|(name, id)| InDoubt {
-        name,
-        key: keys.get(&id).copied().cloned().unwrap_or_default(),
-        since,
-        run: None,
-        call: calls.as_mut().and_then(|calls| calls.next(id.slot)),
-    });
+    let found = machine::in_doubt(run, |slot| calls.as_mut()?.call(slot));
+    let found = found.into_iter().map(|doubt| InDoubt { since, ..doubt });
     found.collect()
 }
 
@@ -62,8 +28,6 @@ struct Calls<'a> {
     vars: Vars,
     /// The items of a foreach node, once one was requested.
     list: Option<Vec<Value>>,
-    /// Bytes that may still be reported.
-    left: usize,
 }
 
 impl<'a> Calls<'a> {
@@ -76,20 +40,7 @@ impl<'a> Calls<'a> {
             step,
             vars: walk.vars.clone(),
             list: None,
-            left: MOST_SHOWN,
         })
-    }
-
-    /// Returns the call of the attempt `slot`, if it is known; after one that was too large, no further one is
-    /// reported.
-    fn next(&mut self, slot: Slot) -> Option<(ItemRef, Object)> {
-        if self.left == 0 {
-            return None;
-        }
-        let (item, params) = self.call(slot)?;
-        let taken: usize = params.values().map(bounds::size).sum();
-        self.left = self.left.saturating_sub(taken);
-        (self.left > 0).then_some((item, params))
     }
 
     /// Returns the call of the attempt `slot`: its templates have the same values as at its start.
