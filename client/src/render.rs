@@ -221,6 +221,7 @@ pub(crate) fn run(run: &v1::Run, now: Timestamp, style: Style) -> Result<String,
         ("kind", Some(kind.as_str().to_owned())),
         ("status", Some(style.status(status(run)?))),
         ("cancelled by", run.cancel.as_ref().map(cancel)),
+        ("waiting", run.waiting.as_ref().map(wait)),
         ("suspended", run.suspend.as_ref().map(suspension)),
         ("asks", some(&asks.join("\n"))),
         ("uncertain", some(&in_doubt.join("\n"))),
@@ -302,9 +303,13 @@ pub(crate) fn cancelling(run: &v1::Run) -> Result<String, Malformed> {
     ))
 }
 
-/// Renders the reason of a suspension and the open question, or the reason of a request to stop, for a table.
+/// Renders the wait of a thread, the reason of a suspension and the open question, or the reason of a request to stop,
+/// for a table.
 pub(crate) fn why(run: &v1::Run) -> Result<String, Malformed> {
     let asks = run.approvals.first().map(|asked| asked.message.as_str());
+    if let (Some(waiting), None) = (&run.waiting, &run.cancel) {
+        return Ok(format!("waiting: {}", wait(waiting)));
+    }
     let (Some(why), None) = (&run.suspend, &run.cancel) else {
         let ended = run.has_ended()?;
         let cancel = run.cancel.as_ref().filter(|_| !ended);
@@ -339,6 +344,18 @@ pub(crate) fn items_so_far(items: v1::ItemCount) -> String {
         }
     }
     text
+}
+
+/// Renders what a thread waits for: `provider until 2026-04-01T00:00:07Z`.
+fn wait(waiting: &v1::Waiting) -> String {
+    let until = waiting.until.as_ref().map(convert::timestamp);
+    waits(&waiting.waits, until)
+}
+
+/// Renders what is waited for, and until when.
+fn waits(waits: &str, until: Option<Timestamp>) -> String {
+    let until = until.map(|until| format!(" until {}", until.to_seconds_string()));
+    format!("{waits}{}", until.unwrap_or_default())
 }
 
 /// Renders the reason of a suspension: `limit (max_steps_exceeded), before node x`.

@@ -16,10 +16,11 @@ use rye_core::id::RunId;
 use rye_core::model::event::{
     CognitionIn, ItemCompleted, RetryScheduled, StepCompleted, ToolCallResult, Warning,
 };
+use rye_core::model::thread::TurnWait;
 use rye_core::model::{Event, GraphEvent, RunEvent, StepStatus, ThreadEvent};
 use rye_core::money::Usd;
-use rye_proto::v1::{self, ItemCount};
 use rye_core::thread::ShellCommand;
+use rye_proto::v1::{self, ItemCount};
 
 use self::model_text::{ShownText, TextChange};
 pub use self::update::{StepEnd, ViewUpdate};
@@ -68,6 +69,8 @@ pub struct CurrentStep {
     pub since: Option<Timestamp>,
     /// True if nothing executes: the step waits for a time or a person.
     pub waits: bool,
+    /// What a turn waits for before its model is called.
+    pub waiting: Option<TurnWait>,
     /// Progress of its items, if it has any.
     pub items: Option<ItemCount>,
     /// Number of items whose results come from an earlier run.
@@ -346,6 +349,18 @@ impl View {
                 pause_ms: failed.pause_ms,
             });
         }
+        if let ThreadEvent::TurnRetryScheduled(retry) = event {
+            // The failure of the call was shown with the pause.
+            let waiting = TurnWait::for_provider(Some(retry.due));
+            let is_long = at.is_none_or(|at| retry.due > at);
+            self.current = is_long.then(|| CurrentStep::waiting(retry.turn, waiting, at));
+            return Some(ViewUpdate::CurrentChanged);
+        }
+        if let ThreadEvent::TurnWaiting(delayed) = event {
+            let (turn, waiting) = (delayed.turn, delayed.waiting);
+            self.current = Some(CurrentStep::waiting(turn, waiting, at));
+            return Some(ViewUpdate::TurnWaiting { turn, waiting });
+        }
         if let ThreadEvent::ToolCallStart(call) = event {
             let item = call.item.rsplit_once(':');
             let item = item.map_or(call.item.as_str(), |(_, id)| id);
@@ -388,12 +403,21 @@ impl View {
 }
 
 impl CurrentStep {
+    /// A turn that waits since then.
+    fn waiting(turn: u32, waiting: TurnWait, since: Option<Timestamp>) -> Self {
+        Self {
+            waiting: Some(waiting),
+            ..Self::of(turn, "", since)
+        }
+    }
+
     fn of(number: u32, name: &str, since: Option<Timestamp>) -> Self {
         Self {
             number,
             name: name.to_owned(),
             since,
             waits: false,
+            waiting: None,
             items: None,
             cached: 0,
         }

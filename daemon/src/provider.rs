@@ -5,7 +5,7 @@
 //! message. **Never** shows a secret or a body.
 //!
 //! ```text
-//! enter ──► Place: secret, address, a slot in the queue ──call──► Call ──next──► signals …, then the message or a failure
+//! join ──► QueuedCall ──progress──► CallPermit: secret, address, a slot in the queue ──call──► Call ──next──► signals …, then the message or a failure
 //! ```
 //!
 //! The destination of a call is part of the record of its thread (`ResolvedModel::endpoint`). The variables it names
@@ -37,7 +37,8 @@ use rye_host::task;
 
 use access::Access;
 pub use call::{Call, CallProgress, Failure, Message, Trouble};
-use call_queue::{CallQueues, Key, Pass};
+pub use call_queue::Wait;
+use call_queue::{CallQueues, Key, Pass, Progress, Waiter};
 use secrets::Secrets;
 pub use secrets::{ProjectEnv, Refused, Secret, names};
 
@@ -127,12 +128,12 @@ impl Providers {
         task::blocking("read certificates", move || client(&made, &environment)).await
     }
 
-    /// Waits until `model` may be called for a thread of `project`. Cancel safe.
-    pub async fn enter(
+    /// Joins the queue of calls of `model` for a thread of `project`. Cancel safe.
+    pub async fn join(
         &self,
         model: &ResolvedModel,
         project: &ProjectEnv,
-    ) -> Result<CallPermit, NoAccess> {
+    ) -> Result<QueuedCall, NoAccess> {
         let endpoint = &model.endpoint;
         let (client, access) = self.access(model, project).await?;
         let key = Key {
@@ -140,12 +141,11 @@ impl Providers {
             provider: model.provider.clone(),
             secret: access.secret.clone(),
         };
-        let pass = self.queues.enter(key, endpoint.max_concurrent).await;
-        Ok(CallPermit {
+        Ok(QueuedCall {
             client,
             clock: Arc::clone(&self.clock),
             access,
-            pass,
+            waiter: self.queues.join(key, endpoint.max_concurrent),
         })
     }
 
@@ -188,6 +188,43 @@ fn client(
     }
     let client = Arc::new(Client::new(environment)?);
     Ok(Arc::clone(made.get_or_init(|| client)))
+}
+
+/// A call that waits for its permit. Dropping it leaves the queue.
+pub struct QueuedCall {
+    client: Arc<Client>,
+    clock: Arc<dyn Timer>,
+    access: Access,
+    waiter: Waiter,
+}
+
+/// Progress of a [`QueuedCall`].
+#[derive(Debug)]
+pub enum Admission {
+    Granted(CallPermit),
+    /// The call has a long wait, which was not reported before. It keeps its place in the queue.
+    Queued(QueuedCall, Wait),
+}
+
+impl QueuedCall {
+    /// Waits for the permit, or for a wait to report. Dropping the future leaves the queue.
+    pub async fn progress(mut self) -> Admission {
+        match self.waiter.next().await {
+            Progress::Waiting(wait) => Admission::Queued(self, wait),
+            Progress::Granted(pass) => Admission::Granted(CallPermit {
+                client: self.client,
+                clock: self.clock,
+                access: self.access,
+                pass,
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for QueuedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuedCall").finish_non_exhaustive()
+    }
 }
 
 /// Permit for one call. The slot is freed when the permit is dropped or its call ends.

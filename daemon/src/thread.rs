@@ -22,6 +22,7 @@ use rye_core::cas::InputHashes;
 use rye_core::conversation::{Entry, Message, Source};
 use rye_core::error::with_sources;
 use rye_core::machine::{Call, CallOutcome, ResultText};
+use rye_core::model::thread::TurnWait;
 use rye_core::model::{Effect, Failure, Run, Slot, ThreadSource};
 use rye_core::provider::Owner;
 use rye_core::thread::{
@@ -35,7 +36,7 @@ use self::live_conversation::LiveConversation;
 use crate::chain::{Chain, dot_env};
 use crate::children::{self, Child, Lookup};
 use crate::drive::{self, Job, Kind, Reports, RunContext};
-use crate::provider::{CallPermit, ProjectEnv};
+use crate::provider::{Admission, CallPermit, ProjectEnv, QueuedCall, Wait};
 use crate::services::{Ended, Prepared, TraceMode};
 use crate::stop::{DriverExit, Stop};
 use rye_host::fail_point;
@@ -44,8 +45,17 @@ struct ThreadRun {
     at: RunContext,
     terms: Arc<Terms>,
     conversation: LiveConversation,
-    /// Permit to call the model, from its grant until the call.
-    permit: Mutex<Option<CallPermit>>,
+    /// The next call of the model, from its place in the queue of the provider until it begins.
+    next_call: Mutex<NextCall>,
+}
+
+/// The next call of the model.
+#[derive(Debug, Default)]
+enum NextCall {
+    #[default]
+    None,
+    Queued(QueuedCall),
+    Permitted(CallPermit),
 }
 
 /// Executor of a call.
@@ -75,14 +85,63 @@ pub async fn drive(
         conversation: LiveConversation::new(&services.journal),
         at,
         terms,
-        permit: Mutex::default(),
+        next_call: Mutex::default(),
     };
     drive::drive(&services, Arc::new(kind), run, stop).await
 }
 
 impl ThreadRun {
-    fn permit(&self) -> MutexGuard<'_, Option<CallPermit>> {
-        self.permit.lock().unwrap_or_else(PoisonError::into_inner)
+    fn next_call(&self) -> MutexGuard<'_, NextCall> {
+        let next = self.next_call.lock();
+        next.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the permit of the next call, if there is one.
+    fn take_permit(&self) -> Option<CallPermit> {
+        match std::mem::take(&mut *self.next_call()) {
+            NextCall::Permitted(permit) => Some(permit),
+            NextCall::None | NextCall::Queued(_) => None,
+        }
+    }
+
+    /// Waits for the permit of the next call. Returns the answer if there is none yet.
+    async fn permit(&self) -> Result<(), ThreadAnswer> {
+        let services = &self.at.services;
+        let next = std::mem::take(&mut *self.next_call());
+        let queued = match next {
+            NextCall::Permitted(permit) => {
+                *self.next_call() = NextCall::Permitted(permit);
+                return Ok(());
+            }
+            NextCall::Queued(queued) => queued,
+            NextCall::None => {
+                let model = &self.terms.contract.model;
+                let project = match model.endpoint.owner {
+                    Owner::User => ProjectEnv::default(),
+                    Owner::Project => self.project_env().await,
+                };
+                let queued = services.providers.join(model, &project).await;
+                queued.map_err(|error| {
+                    let text = with_sources(&error);
+                    ThreadAnswer::Unusable(Failure::permanent("model_unusable", text))
+                })?
+            }
+        };
+        match queued.progress().await {
+            Admission::Granted(permit) => {
+                *self.next_call() = NextCall::Permitted(permit);
+                Ok(())
+            }
+            Admission::Queued(queued, wait) => {
+                *self.next_call() = NextCall::Queued(queued);
+                let tick = services.clock.tick();
+                let until = match wait {
+                    Wait::Until(up) => Some(tick.at.plus(up.since(tick.up))),
+                    Wait::ForSlot => None,
+                };
+                Err(ThreadAnswer::Waits(TurnWait::for_provider(until)))
+            }
+        }
     }
 
     /// Composes the prompt, and stores the first entry of the conversation.
@@ -110,21 +169,10 @@ impl ThreadRun {
 
     /// Waits for a slot at the provider, then checks the available money.
     async fn funds(&self) -> ThreadAnswer {
-        let services = &self.at.services;
-        let model = &self.terms.contract.model;
-        if self.permit().is_none() {
-            let project = match model.endpoint.owner {
-                Owner::User => ProjectEnv::default(),
-                Owner::Project => self.project_env().await,
-            };
-            match services.providers.enter(model, &project).await {
-                Ok(place) => *self.permit() = Some(place),
-                Err(error) => {
-                    let text = with_sources(&error);
-                    return ThreadAnswer::Unusable(Failure::permanent("model_unusable", text));
-                }
-            }
+        if let Err(answer) = self.permit().await {
+            return answer;
         }
+        let services = &self.at.services;
         let account = &self.at.spec.budget.account;
         let Some((next, left)) = services.journal.spendable(account) else {
             let text = "the account of the thread is gone";

@@ -171,6 +171,9 @@ impl Serialize for v1::Run {
         if !self.approvals.is_empty() {
             map.serialize_entry("approvals", &self.approvals)?;
         }
+        if let Some(waiting) = &self.waiting {
+            map.serialize_entry("waiting", waiting)?;
+        }
         map.serialize_entry("suspend", &self.suspend)?;
         if !self.uncertain.is_empty() {
             map.serialize_entry("uncertain", &self.uncertain)?;

@@ -40,6 +40,7 @@ const SERIALIZED: &[&str] = &[
     "ToolEnvironment",
     "UncertainAttempt",
     "ValidateResponse",
+    "Waiting",
 ];
 
 /// How fields are written that are not written as they are.
@@ -78,6 +79,7 @@ const FIELDS: &[(&str, &[&str])] = &[
             "Event.timestamp",
             "InfoResponse.started_at",
             "UncertainAttempt.started_at",
+            "Waiting.until",
         ],
     ),
     (
@@ -115,9 +117,9 @@ const FIELDS: &[(&str, &[&str])] = &[
             "ProcessEnd.exit_code",
             "ProcessEnd.signal",
             "Step.items",
+            "Step.command",
         ],
     ),
-            "Step.command",
     (
         r#"rename = "payload", serialize_with = "crate::json::field::payload_json""#,
         &["Event.payload_json"],

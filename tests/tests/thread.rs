@@ -18,6 +18,7 @@ mod story;
 mod tight;
 mod tree;
 mod user_messages;
+mod waits;
 
 use nix::sys::signal::Signal;
 use rye_tests::binaries::clone_root;
@@ -222,7 +223,6 @@ fn thread_without_money_is_suspended_and_resumes_after_raise() {
     let id = run["run_id"].as_str().unwrap();
     let _resumed = world.ryectl("resume --raise spend=0.50").arg(id).ok();
     assert_eq!(world.settled(id)["status"], "completed");
-}
     let names = [
         "thread_suspended",
         "thread_resumed",
@@ -233,6 +233,7 @@ fn thread_without_money_is_suspended_and_resumes_after_raise() {
     assert_eq!(counts, [1, 1, 0, 0]);
     let text = world.ryectl("transcript --json").arg(id).ok().stdout();
     transcript::check(&text, id, &world.node_key()).unwrap();
+}
 
 #[test]
 fn unstartable_thread_is_refused_with_reason_and_no_run() {

@@ -9,14 +9,15 @@
 
 use rye_client::view::{CurrentStep, FailedItem, StepEnd, View, ViewUpdate};
 use rye_core::clock::Timestamp;
+use rye_core::model::thread::TurnWait;
 use rye_core::model::{RunKind, StepStatus};
 use rye_core::money::Usd;
-
 use rye_core::thread::ShellCommand;
+
 use super::budget::money;
 use super::screen::in_line;
 use super::steps::shell_lines;
-use super::{Style, elapsed, items_so_far, one_line};
+use super::{Style, elapsed, items_so_far, one_line, waits};
 
 /// Longest error in a line, in characters. The result has the whole text.
 const MAX_ERROR_CHARS: usize = 160;
@@ -128,6 +129,9 @@ impl Lines {
                     None => format!("{head} {item} {} {time}{output}", self.style.green("✓")),
                 }
             }
+            ViewUpdate::TurnWaiting { turn, waiting } => {
+                format!("{} {}", self.turn(view, *turn), turn_waits(waiting))
+            }
             ViewUpdate::TurnFailed {
                 turn,
                 error,
@@ -158,7 +162,11 @@ impl Lines {
             }
             RunKind::Graph | RunKind::Tool => self.head(view, hand.number, &hand.name),
         };
-        let waits = if hand.waits { " waits" } else { "" };
+        let waits = match &hand.waiting {
+            Some(waiting) => format!(" {}", turn_waits(waiting)),
+            None if hand.waits => " waits".to_owned(),
+            None => String::new(),
+        };
         let items = hand.items.filter(|items| items.ended > 0);
         let items = items.map_or_else(String::new, |items| format!(" {}", items_so_far(items)));
         let spend = if view.spend == Usd::ZERO {
@@ -216,6 +224,12 @@ impl Lines {
         words.extend(detail(step).map(|detail| format!("({detail})")));
         words.join(" ")
     }
+}
+
+/// Renders the wait of a turn: `waiting: provider until 2026-04-01T00:00:07Z`.
+fn turn_waits(waiting: &TurnWait) -> String {
+    let waits = waits(waiting.waits.as_str(), waiting.until);
+    format!("waiting: {waits}")
 }
 
 /// Requester of a retry, for people.
@@ -294,7 +308,10 @@ pub(crate) fn failed_items(view: &View) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rye_core::model::Event;
+    use rye_core::model::thread::WaitsFor;
     use rye_proto::v1::ItemCount;
+    use serde_json::json;
 
     use super::*;
 
@@ -409,6 +426,7 @@ mod tests {
             name: "n".to_owned(),
             since: Some(Timestamp::from_ms(1_000)),
             waits: false,
+            waiting: None,
             items: None,
             cached: 0,
         });
@@ -498,6 +516,34 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn waiting_turn_has_a_line_and_a_clock() {
+        let until = Timestamp::parse("2026-04-01T00:00:07.250Z");
+        let now = until.unwrap().plus(std::time::Duration::from_secs(2));
+        let lines = Lines::new(RunKind::Thread, Style::Plain);
+        let provider = TurnWait::for_provider(until);
+        let budget = TurnWait {
+            waits: WaitsFor::Budget,
+            until: None,
+        };
+        for (waiting, text) in [
+            (provider, "waiting: provider until 2026-04-01T00:00:07Z"),
+            (TurnWait::for_provider(None), "waiting: provider"),
+            (budget, "waiting: budget"),
+        ] {
+            let mut view = View::new("t/count", 0);
+            let payload =
+                json!({"turn": 2, "attempt": 1, "waits": waiting.waits, "until": waiting.until});
+            let event = Event::read("turn_waiting", &payload.to_string()).unwrap();
+            let update = view.take(&event, until).unwrap();
+            let head = format!("[thread:t/count] turn 2 {text}");
+            assert_eq!(lines.line(&view, &update, now), Some(done(&head)));
+            let current = Line::Current(format!("{head} ... 2.0s"));
+            assert_eq!(lines.current_line(&view, now), Some(current));
+        }
+    }
+
     #[test]
     fn shell_call_shows_command_and_end_of_output_and_turn_shows_spend() {
         let call = |error: Option<&str>, more| ViewUpdate::Call {
@@ -532,6 +578,7 @@ mod tests {
             name: String::new(),
             since: None,
             waits: false,
+            waiting: None,
             items: None,
             cached: 0,
         });

@@ -4,6 +4,7 @@ use rye_core::conversation::Message;
 use rye_core::ledger::Usage;
 use rye_core::model::ThreadEvent;
 use rye_core::model::event::{CognitionIn, CognitionReasoning, MessageQueued, SystemPrompt};
+use rye_core::model::thread::TurnWait;
 use serde_json::Value;
 
 /// A text, a call or an error of a thread.
@@ -77,6 +78,16 @@ impl ThreadText {
                 let brief = format!("{}, {code}", turn_of(failed.turn, failed.attempt));
                 let sentence = format!("turn {}: {message} ({code})", failed.turn);
                 Self::new(sentence, brief, message)
+            }
+            ThreadEvent::TurnWaiting(delayed) => {
+                let TurnWait { waits, until } = delayed.waiting;
+                let waits = super::waits(waits.as_str(), until);
+                let turn = turn_of(delayed.turn, delayed.attempt);
+                Self::new(
+                    format!("{turn} waits: {waits}"),
+                    format!("{turn} waits"),
+                    &waits,
+                )
             }
             ThreadEvent::ThreadStarted(_)
             | ThreadEvent::PromptComposed(_)

@@ -1,6 +1,7 @@
 //! Changes of a followed run.
 
 use rye_core::model::StepStatus;
+use rye_core::model::thread::TurnWait;
 use rye_core::thread::ShellCommand;
 
 use super::Child;
@@ -57,6 +58,8 @@ pub enum ViewUpdate {
         /// Command of the call, if it executed one.
         command: Option<ShellCommand>,
     },
+    /// A turn waits for at least a second before its model is called.
+    TurnWaiting { turn: u32, waiting: TurnWait },
     /// A call of the model failed.
     TurnFailed {
         turn: u32,

@@ -103,6 +103,11 @@ pub trait Machine: Clone + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// The call waits for budget that other calls hold, for long enough to be told.
+    fn delayed(&mut self, _now: Tick, _call: &Call) -> Vec<Event> {
+        Vec::new()
+    }
+
     /// Returns the calls in flight whose outcome is of no use any more. The driver stops them.
     fn useless(&self) -> Vec<Slot> {
         Vec::new()

@@ -60,8 +60,10 @@ use crate::conversation::Source;
 use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Machine, Move};
 use crate::model::event::{CognitionIn, PromptComposed, SystemPrompt, ThreadStarted, Warning};
-use crate::model::thread::{At, ThreadState};
-use crate::model::{Effect, Event, Failure, Life, Run, RunEvent, Slot, SuspendReason, Suspension};
+use crate::model::thread::{At, ThreadLimits, ThreadState, TurnWait, WaitsFor};
+use crate::model::{
+    Effect, Event, Failure, Life, Limits, Run, RunEvent, Slot, SuspendReason, Suspension,
+};
 use crate::state::RefusalReason;
 
 pub use self::artifact::ArtifactRange;
@@ -72,14 +74,14 @@ pub use self::model_stream::{CallFailure, ModelSignal};
 pub use self::offered_tool::{Does, OfferedTool};
 pub use self::order::{ThreadOrder, ThreadTool, limits_of};
 pub use self::query::{Composed, Reseeded, ThreadAnswer, ThreadQuery};
-pub use self::results::Shown;
-pub use self::tool_offer::{
 pub use self::recovered::in_doubt;
+pub use self::results::Shown;
+pub use self::shell_command::ShellCommand;
+pub use self::tool_offer::{
     ItemTool, ItemTools, NamedTools, ToolOffer, may_be_offered, offer, ungranted,
 };
-pub use self::shell_command::ShellCommand;
 
-use self::before_turn::{because_of, unpaid};
+use self::before_turn::because_of;
 use self::live::Live;
 
 impl ThreadMachine {
@@ -203,12 +205,23 @@ impl ThreadMachine {
 
     fn started(&mut self, now: Timestamp, events: &mut Vec<Event>) {
         let model = &self.contract().model;
+        let ThreadLimits {
+            turns,
+            tokens,
+            duration_ms,
+        } = self.state().limits;
         let started = ThreadStarted {
             directive: self.run.spec.item.clone(),
             provider: model.provider.clone(),
             model: model.id.clone(),
             api: model.api.as_str().to_owned(),
-            limits: self.state().limits,
+            limits: Limits {
+                turns,
+                tokens,
+                duration_ms,
+                spend: self.run.spec.budget.limit(),
+                ..Limits::default()
+            },
             continuation_of: self.run.spec.continuation_of.clone(),
         };
         self.record(now, events, started);
@@ -323,6 +336,7 @@ impl Machine for ThreadMachine {
                 self.live.funds = Some(funds);
                 Vec::new()
             }
+            ThreadAnswer::Waits(waiting) => self.waits(now.at, waiting),
             ThreadAnswer::Kept(head) => self.kept(now.at, head),
             ThreadAnswer::Reseeded(reseeded) => self.reseeded(now.at, &reseeded),
             ThreadAnswer::Read(position, found) => self.have_read(now.at, position, found),
@@ -336,12 +350,22 @@ impl Machine for ThreadMachine {
         }
     }
 
-    /// The model call was not paid for after all: the funds are queried again, and a shortage is detected then.
+    fn delayed(&mut self, now: Tick, _call: &Call) -> Vec<Event> {
+        self.waits(
+            now.at,
+            TurnWait {
+                waits: WaitsFor::Budget,
+                until: None,
+            },
+        )
+    }
+
+    /// The model call was not paid for after all. It may be smaller, or a shortage is detected then.
     fn refused(&mut self, _now: Tick, _call: &Call, why: &RefusalReason) -> Vec<Event> {
-        self.live.funds = None;
         if let RefusalReason::Budget(denied) = why {
-            self.live.unpaid = Some(unpaid(denied));
+            self.unpaid(denied);
         }
+        self.live.funds = None;
         Vec::new()
     }
 

@@ -148,7 +148,11 @@ impl<K: Kind> Drive<'_, K> {
     pub(super) fn wait_for_budget(&mut self, plan: &mut Plan<K>, call: &Call) -> Option<Uptime> {
         let now = self.services.clock.up();
         let (due, warning) = self.budget_wait.warning(call, now);
-        plan.note(warning.into_iter().collect());
+        if let Some(warning) = warning {
+            plan.note(vec![warning]);
+            let delayed = plan.machine.delayed(self.services.clock.tick(), call);
+            plan.note(delayed);
+        }
         let deadline = plan.machine.time_left().map(|left| now.plus(left));
         due.into_iter().chain(deadline).min()
     }

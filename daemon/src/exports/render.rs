@@ -30,7 +30,7 @@ pub(super) fn thread(run: &Run, cost: &Cost) -> Object {
         ("seq", json!(run.seq)),
         ("steps", json!(run.steps())),
         ("spawn_count", json!(run.spawn_count)),
-        ("limits", json!(spec.limits)),
+        ("limits", json!(spec.limits_at_start())),
         ("capabilities", json!(spec.layers)),
         ("cost", json!(cost.figures())),
         ("outcome", outcome),

@@ -200,6 +200,7 @@ impl ThreadPage {
             ThreadEvent::PromptComposed(_)
             | ThreadEvent::MessageQueued(_)
             | ThreadEvent::TurnRetryScheduled(_)
+            | ThreadEvent::TurnWaiting(_)
             | ThreadEvent::RetrySucceeded(_)
             | ThreadEvent::LimitEscalationRequested(_)
             | ThreadEvent::ThreadCompleted(_) => {}

@@ -11,8 +11,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use rye_core::clock::Uptime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, watch};
 
 use rye_host::clock::Timer;
 
@@ -20,6 +21,8 @@ use rye_host::clock::Timer;
 const MOST_CLOSED: Duration = Duration::from_mins(5);
 /// Upper bound of the additional random delay.
 const MOST_JITTER: Duration = Duration::from_secs(10);
+/// Shorter waits are not reported.
+const SHORT: Duration = Duration::from_secs(1);
 
 /// Identifies a queue. Providers of a project do not share one with other projects, even under the same name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -46,18 +49,19 @@ impl CallQueues {
         }
     }
 
-    /// Waits for one of `most` slots, and for the queue to be open. Cancel safe.
-    pub(super) async fn enter(&self, key: Key, most: u32) -> Pass {
-        let gate = self.queue(key);
-        gate.resize(most);
-        let places = Arc::clone(&gate.permits);
-        let permit = places.acquire_owned().await;
-        let pass = Pass {
-            permit: Some(permit.expect("nobody closes the places")),
-            queue: gate,
-        };
-        pass.queue.opened().await;
-        pass
+    /// Joins the queue for one of `most` slots.
+    pub(super) fn join(&self, key: Key, most: u32) -> Waiter {
+        let queue = self.queue(key);
+        queue.resize(most);
+        let permits = Arc::clone(&queue.permits);
+        Waiter {
+            slot: Slot::Awaited(Box::pin(permits.acquire_owned())),
+            pause: queue.pause.subscribe(),
+            own: None,
+            since: queue.clock.up(),
+            reported: None,
+            queue,
+        }
     }
 
     fn queue(&self, key: Key) -> Arc<CallQueue> {
@@ -66,11 +70,12 @@ impl CallQueues {
         if let Some(gate) = gates.get(&key) {
             return Arc::clone(gate);
         }
-        gates.retain(|_, gate| Arc::strong_count(gate) > 1 || lock(&gate.state).opens > now);
+        gates.retain(|_, gate| Arc::strong_count(gate) > 1 || gate.pause.borrow().opens > now);
         let gate = Arc::new(CallQueue {
             clock: Arc::clone(&self.clock),
             permits: Arc::new(Semaphore::new(0)),
             state: Mutex::default(),
+            pause: watch::Sender::default(),
         });
         gates.insert(key, Arc::clone(&gate));
         gate
@@ -83,6 +88,8 @@ struct CallQueue {
     clock: Arc<dyn Timer>,
     permits: Arc<Semaphore>,
     state: Mutex<QueueState>,
+    /// The last pause.
+    pause: watch::Sender<Pause>,
 }
 
 #[derive(Debug, Default)]
@@ -91,6 +98,11 @@ struct QueueState {
     size: usize,
     /// Requested number of slots, by the latest caller: two threads may have started with different versions of a file.
     target_size: usize,
+}
+
+/// A pause for all callers of a queue.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pause {
     /// Time at which the queue opens or opened.
     opens: Uptime,
     /// Upper bound of the additional random delay.
@@ -110,20 +122,123 @@ impl CallQueue {
             state.size -= self.permits.forget_permits(state.size - state.target_size);
         }
     }
+}
 
-    /// Resolves when the queue is open.
-    async fn opened(&self) {
+/// A call in a queue. Dropping it leaves the queue.
+pub(super) struct Waiter {
+    queue: Arc<CallQueue>,
+    slot: Slot,
+    pause: watch::Receiver<Pause>,
+    /// The last pause, and its end for this waiter.
+    own: Option<(Uptime, Uptime)>,
+    /// Start of the wait for a slot, without pauses.
+    since: Uptime,
+    /// The wait that was reported last.
+    reported: Option<Wait>,
+}
+
+enum Slot {
+    Awaited(BoxFuture<'static, Result<OwnedSemaphorePermit, AcquireError>>),
+    Granted(Pass),
+    /// The pass was handed out.
+    Taken,
+}
+
+/// A wait of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// The provider requested a pause, which ends then.
+    Until(Uptime),
+    /// All slots are in use.
+    ForSlot,
+}
+
+/// Progress of a [`Waiter`].
+#[derive(Debug)]
+pub(super) enum Progress {
+    /// The call may begin.
+    Granted(Pass),
+    /// The wait takes longer than [`SHORT`], and is another than the one that was reported before.
+    Waiting(Wait),
+}
+
+impl Waiter {
+    /// Waits for a slot, and for the queue to be open. Cancel safe. Never resolves after [`Progress::Granted`].
+    pub(super) async fn next(&mut self) -> Progress {
+        let clock = Arc::clone(&self.queue.clock);
         loop {
-            let (opens, jitter) = {
-                let state = lock(&self.state);
-                (state.opens, state.jitter)
-            };
-            if self.clock.up() >= opens {
-                return;
+            let now = clock.up();
+            let opens = self.own_opening(now);
+            if now >= opens
+                && let Some(pass) = self.slot.take()
+            {
+                return Progress::Granted(pass);
             }
-            let most = u64::try_from(jitter.as_millis()).unwrap_or(u64::MAX);
-            let own = Duration::from_millis(self.clock.random() % most.saturating_add(1));
-            self.clock.sleep_until(opens.plus(own)).await;
+            let (wait, report) = if now < opens {
+                let is_long = opens.since(now) >= SHORT;
+                (Wait::Until(opens), is_long.then_some(now))
+            } else {
+                (Wait::ForSlot, Some(self.since.max(opens).plus(SHORT)))
+            };
+            let report = report.filter(|_| self.reported != Some(wait));
+            if report.is_some_and(|due| now >= due) {
+                self.reported = Some(wait);
+                return Progress::Waiting(wait);
+            }
+            let opening = (now < opens).then_some(opens);
+            let pause = async {
+                match report.into_iter().chain(opening).min() {
+                    Some(due) => clock.sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                permit = self.slot.granted() => {
+                    let permit = Some(permit.expect("nobody closes the slots"));
+                    let queue = Arc::clone(&self.queue);
+                    self.slot = Slot::Granted(Pass { queue, permit });
+                }
+                Ok(()) = self.pause.changed() => {}
+                () = pause => {}
+            }
+        }
+    }
+
+    /// Returns the end of the last pause for this waiter.
+    fn own_opening(&mut self, now: Uptime) -> Uptime {
+        let Pause { opens, jitter } = *self.pause.borrow_and_update();
+        match self.own {
+            Some((of, own)) if of == opens => own,
+            _ if now >= opens => opens,
+            _ => {
+                let most = u64::try_from(jitter.as_millis()).unwrap_or(u64::MAX);
+                let random = self.queue.clock.random() % most.saturating_add(1);
+                let own = opens.plus(Duration::from_millis(random));
+                self.own = Some((opens, own));
+                own
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// Resolves when the slot is granted. Cancel safe.
+    async fn granted(&mut self) -> Result<OwnedSemaphorePermit, AcquireError> {
+        match self {
+            Self::Awaited(permit) => permit.await,
+            Self::Granted(_) | Self::Taken => std::future::pending().await,
+        }
+    }
+
+    /// Takes the pass, if the slot is granted.
+    fn take(&mut self) -> Option<Pass> {
+        match std::mem::replace(self, Self::Taken) {
+            Self::Granted(pass) => Some(pass),
+            other => {
+                *self = other;
+                None
+            }
         }
     }
 }
@@ -140,11 +255,14 @@ impl Pass {
     pub(super) fn close(&self, pause: Duration) {
         let pause = pause.min(MOST_CLOSED);
         let opens = self.queue.clock.up().plus(pause);
-        let mut state = lock(&self.queue.state);
-        if opens > state.opens {
-            state.opens = opens;
-            state.jitter = (pause / 2).min(MOST_JITTER);
-        }
+        self.queue.pause.send_if_modified(|last| {
+            let is_longer = opens > last.opens;
+            if is_longer {
+                let jitter = (pause / 2).min(MOST_JITTER);
+                *last = Pause { opens, jitter };
+            }
+            is_longer
+        });
     }
 }
 
@@ -169,6 +287,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use futures_util::FutureExt as _;
 
+    use rye_core::clock::Clock as _;
+
     use super::*;
     use rye_host::clock::manual::ManualClock;
 
@@ -186,9 +306,23 @@ mod tests {
         (clock, CallQueues::new(timer))
     }
 
+    async fn enter(gates: &CallQueues, key: Key, most: u32) -> Pass {
+        let mut waiter = gates.join(key, most);
+        loop {
+            if let Progress::Granted(pass) = waiter.next().await {
+                return pass;
+            }
+        }
+    }
+
     /// Enters if that is possible without waiting.
     fn try_enter(gates: &CallQueues, key: Key, most: u32) -> Option<Pass> {
-        gates.enter(key, most).now_or_never()
+        enter(gates, key, most).now_or_never()
+    }
+
+    /// Returns the next progress of `waiter`, if there is one without waiting.
+    fn progress(waiter: &mut Waiter) -> Option<Progress> {
+        waiter.next().now_or_never()
     }
 
     #[test]
@@ -196,8 +330,8 @@ mod tests {
         let (_clock, gates) = queues();
         let first = try_enter(&gates, key("p"), 2).unwrap();
         let second = try_enter(&gates, key("p"), 2).unwrap();
-        let mut third = Box::pin(gates.enter(key("p"), 2));
-        let mut fourth = Box::pin(gates.enter(key("p"), 2));
+        let mut third = Box::pin(enter(&gates, key("p"), 2));
+        let mut fourth = Box::pin(enter(&gates, key("p"), 2));
         assert!(third.as_mut().now_or_never().is_none());
         assert!(fourth.as_mut().now_or_never().is_none());
         drop(second);
@@ -232,8 +366,8 @@ mod tests {
     fn dropped_waiter_leaves_queue() {
         let (_clock, gates) = queues();
         let first = try_enter(&gates, key("p"), 1).unwrap();
-        let mut second = Box::pin(gates.enter(key("p"), 1));
-        let mut third = Box::pin(gates.enter(key("p"), 1));
+        let mut second = Box::pin(enter(&gates, key("p"), 1));
+        let mut third = Box::pin(enter(&gates, key("p"), 1));
         assert!(second.as_mut().now_or_never().is_none());
         assert!(third.as_mut().now_or_never().is_none());
         drop(second);
@@ -248,8 +382,8 @@ mod tests {
         caller.close(Duration::from_secs(7));
         // A shorter pause does not open it.
         caller.close(Duration::from_secs(1));
-        let mut one = Box::pin(gates.enter(key("p"), 9));
-        let mut two = Box::pin(gates.enter(key("p"), 9));
+        let mut one = Box::pin(enter(&gates, key("p"), 9));
+        let mut two = Box::pin(enter(&gates, key("p"), 9));
         assert!(one.as_mut().now_or_never().is_none());
         assert!(two.as_mut().now_or_never().is_none());
         clock.advance(Duration::from_secs(7));
@@ -268,7 +402,7 @@ mod tests {
         let (clock, gates) = queues();
         let caller = try_enter(&gates, key("p"), 9).unwrap();
         caller.close(Duration::from_secs(2));
-        let mut waits = Box::pin(gates.enter(key("p"), 9));
+        let mut waits = Box::pin(enter(&gates, key("p"), 9));
         assert!(waits.as_mut().now_or_never().is_none());
         clock.advance(Duration::from_secs(1));
         caller.close(Duration::from_secs(5));
@@ -302,7 +436,7 @@ mod tests {
         let three: Vec<Pass> = std::iter::from_fn(|| try_enter(&gates, key("p"), 3)).collect();
         assert_eq!(three.len(), 3);
         assert!(try_enter(&gates, key("p"), 1).is_none());
-        let mut waits = Box::pin(gates.enter(key("p"), 1));
+        let mut waits = Box::pin(enter(&gates, key("p"), 1));
         let mut left = three.into_iter();
         for _ in 0..2 {
             drop(left.next());
@@ -315,5 +449,46 @@ mod tests {
         // A queue without slots would block its callers for ever.
         drop(one);
         assert!(try_enter(&gates, key("q"), 0).is_some());
+    }
+
+    #[test]
+    fn long_waits_are_reported_once_each() {
+        let (clock, gates) = queues();
+        let caller = try_enter(&gates, key("p"), 1).unwrap();
+        let mut waiter = gates.join(key("p"), 1);
+        assert!(progress(&mut waiter).is_none());
+        clock.advance(SHORT);
+        let for_slot = |progress| matches!(progress, Some(Progress::Waiting(Wait::ForSlot)));
+        assert!(for_slot(progress(&mut waiter)));
+        clock.advance(Duration::from_mins(1));
+        assert!(progress(&mut waiter).is_none());
+        // The caller is told to pause: the end of the wait is known now, and again when it moves.
+        for pause in [20, 40] {
+            let end = clock.up().plus(Duration::from_secs(pause));
+            caller.close(Duration::from_secs(pause));
+            let Some(Progress::Waiting(Wait::Until(until))) = progress(&mut waiter) else {
+                panic!("no report of the pause of {pause} s");
+            };
+            assert!(until >= end && until <= end.plus(MOST_JITTER));
+            assert!(progress(&mut waiter).is_none());
+        }
+        // It is over, and the slot is still in use.
+        clock.advance(Duration::from_secs(40) + Duration::from_millis(10));
+        assert!(progress(&mut waiter).is_none());
+        clock.advance(SHORT);
+        assert!(for_slot(progress(&mut waiter)));
+        drop(caller);
+        assert!(matches!(progress(&mut waiter), Some(Progress::Granted(_))));
+    }
+
+    #[test]
+    fn short_pause_is_not_reported() {
+        let (clock, gates) = queues();
+        let caller = try_enter(&gates, key("p"), 2).unwrap();
+        caller.close(SHORT / 2);
+        let mut waiter = gates.join(key("p"), 2);
+        assert!(progress(&mut waiter).is_none());
+        clock.advance(SHORT);
+        assert!(matches!(progress(&mut waiter), Some(Progress::Granted(_))));
     }
 }

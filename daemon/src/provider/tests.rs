@@ -74,8 +74,23 @@ fn errors() -> Arc<ErrorRows> {
     ErrorRows::read(policy.provider_errors()).unwrap().into()
 }
 
+/// Waits for the permit of a call.
+async fn enter(
+    providers: &Providers,
+    model: &ResolvedModel,
+    project: &ProjectEnv,
+) -> Result<CallPermit, NoAccess> {
+    let mut queued = providers.join(model, project).await?;
+    loop {
+        match queued.progress().await {
+            Admission::Granted(permit) => return Ok(permit),
+            Admission::Queued(again, _) => queued = again,
+        }
+    }
+}
+
 async fn call(providers: &Providers, model: &ResolvedModel) -> Call {
-    let place = providers.enter(model, &ProjectEnv::default()).await;
+    let place = enter(providers, model, &ProjectEnv::default()).await;
     place.unwrap().call(model, &errors(), 1, BODY.to_owned())
 }
 

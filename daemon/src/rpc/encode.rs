@@ -10,6 +10,7 @@ use rye_core::id::{RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::machine::InDoubt;
 use rye_core::model::graph::{At, StepWork};
+use rye_core::model::thread::TurnWait;
 use rye_core::model::{Approval, Chunks, Failure, KillReceipt, Killed, Printed, Run, Suspension};
 use rye_core::money::Usd;
 use rye_proto::v1;
@@ -117,7 +118,15 @@ pub(super) fn list_row(run: &Summary, beside: &RunExtras) -> v1::Run {
         detached: run.detached,
         principal: run.principal.clone(),
         cancel: run.cancel.as_deref().map(|cause| cancel(cause, run)),
+        waiting: run.waiting.as_ref().map(waiting),
         ..v1::Run::default()
+    }
+}
+
+fn waiting(waiting: &TurnWait) -> v1::Waiting {
+    v1::Waiting {
+        waits: waiting.waits.as_str().to_owned(),
+        until: waiting.until.map(timestamp),
     }
 }
 
@@ -345,6 +354,11 @@ pub(super) fn step(step: StepLine) -> v1::Step {
             failed: items.failed,
             retrying: 0,
         }),
+        command: step.command.map(|command| v1::ShellCommand {
+            line: command.line,
+            last: command.last,
+            more: number(command.more),
+        }),
     }
 }
 
@@ -354,11 +368,6 @@ pub(super) fn open_step(run: &Run, now: Timestamp) -> Option<v1::Step> {
         return None;
     }
     let at = &run.graph()?.at;
-        command: step.command.map(|command| v1::ShellCommand {
-            line: command.line,
-            last: command.last,
-            more: number(command.more),
-        }),
     let step = at.step()?;
     let waits = !matches!(at, At::Step(_))
         || matches!(step.work, StepWork::Waits(_))

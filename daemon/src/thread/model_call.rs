@@ -30,7 +30,7 @@ pub(super) async fn carry_out(
 ) -> Ended {
     let ended = Ended::Outcome(Box::new(CallOutcome::known(Value::Null)));
     let model = &thread.terms.contract.model;
-    let place = thread.permit().take();
+    let place = thread.take_permit();
     let body = body(thread).await;
     let (place, (body, mut voice)) = match (place, body) {
         (Some(place), Ok(body)) => (place, body),

@@ -308,6 +308,14 @@ fn daemon_delta_event_and_step_json_have_exact_fields() {
             r#""items":{"total":0,"ended":0,"failed":0,"retrying":0},"exit_code":3,"stdout_tail":"","stderr_tail":""}"#
         )
     );
+    let waiting = v1::Waiting {
+        waits: "provider".to_owned(),
+        until: None,
+    };
+    assert_eq!(
+        serde_json::to_string(&waiting).unwrap(),
+        r#"{"waits":"provider","until":null}"#
+    );
     let step = v1::Step {
         command: Some(v1::ShellCommand {
             line: "make".to_owned(),

@@ -1,13 +1,14 @@
 //! Files of a thread in its project, for people and tools.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use rye_core::seal::{PublicKey, verify_json};
 use rye_tests::model_server::ModelServer;
 use rye_tests::{World, until};
 use serde_json::{Value, json};
 
-use super::{BASH, COUNTS, counting, start};
+use super::{BASH, COUNTS, counting, payloads, start};
 
 /// Returns the signed object in a file about a run, once it satisfies `enough`.
 fn signed(world: &World, run: &str, name: &str, enough: impl Fn(&Value) -> bool) -> Value {
@@ -29,6 +30,15 @@ fn page(world: &World, directive: &str, run: &str, part: &str) -> String {
         let text = world.read(&path);
         text.contains(part).then_some(text)
     })
+}
+
+/// Asserts that only the user may read the file.
+fn assert_private(world: &World, path: &str) {
+    let mode = fs::metadata(world.project().join(path))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600, "{path}: {mode:o}");
 }
 
 /// A turn with a call, and one without.
@@ -61,7 +71,19 @@ fn thread_state_and_page_describe_its_work() {
         (&state["suspend"], &state["hooks"]),
         (&json!(null), &json!([]))
     );
+    let summary = signed(&world, &run, "thread.json", |summary| {
+        summary["status"] == "completed"
+    });
+    assert_eq!(summary["limits"]["spend"], "1.000000000");
+    let begun = &payloads(&world, &run, "thread_started")[0];
+    assert_eq!(begun["limits"]["spend"], "1.000000000", "{begun}");
     let text = page(&world, "t/count", &run, "**completed**");
+    let files = format!(".ai/state/threads/{run}");
+    let page = format!(".ai/knowledge/agent/threads/t/count/{run}.md");
+    for file in ["transcript.jsonl", "thread.json", "state.json"] {
+        assert_private(&world, &format!("{files}/{file}"));
+    }
+    assert_private(&world, &page);
     for part in [
         "> *Reasoning*",
         "> I count the words.",

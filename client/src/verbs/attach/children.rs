@@ -149,6 +149,7 @@ impl Children {
             | ViewUpdate::Retracted { .. }
             | ViewUpdate::UserMessage { .. }
             | ViewUpdate::Call { .. }
+            | ViewUpdate::TurnWaiting { .. }
             | ViewUpdate::TurnFailed { .. } => lines.line(view, &news, at.unwrap_or_default()),
         }
     }

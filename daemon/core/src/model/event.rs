@@ -104,6 +104,7 @@ events! {
         StepFinish(StepFinish) => STEP_END,
         ErrorClassified(ErrorClassified) => PLAIN,
         TurnRetryScheduled(TurnRetryScheduled) => PLAIN,
+        TurnWaiting(TurnWaiting) => PLAIN,
         ContextReseeded(ContextReseeded) => PLAIN,
         RetrySucceeded(RetrySucceeded) => PLAIN,
         LimitEscalationRequested(LimitEscalationRequested) => PLAIN,
@@ -120,13 +121,13 @@ events! {
     }
 }
 
-/// The reason for which a name and a payload are no event.
 /// Events of the life of a run that have a name of their own in a thread: their names in the table, and in a thread.
 const IN_THREADS: [(&str, &str); 2] = [
     ("run_suspended", "thread_suspended"),
     ("run_resumed", "thread_resumed"),
 ];
 
+/// The reason for which a name and a payload are no event.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
     #[error("`{name}` is no event this version knows")]
@@ -142,7 +143,6 @@ pub enum Unreadable {
 }
 
 impl Event {
-    /// Reads the event of that name; `payload` is JSON text.
     /// Returns the names of all events in logs, transcripts and streams.
     pub fn names() -> impl Iterator<Item = &'static str> {
         let in_threads = IN_THREADS.iter().map(|(_, name)| *name);
@@ -157,6 +157,7 @@ impl Event {
             .map_or(name, |(_, in_thread)| in_thread)
     }
 
+    /// Reads the event of that name; `payload` is JSON text.
     pub fn read(name: &str, payload: &str) -> Result<Self, Unreadable> {
         Self::of(table_name(name), payload)
     }
@@ -238,13 +239,13 @@ impl Event {
     }
 }
 
-/// The JSON of the payload of an event.
 /// Returns the name in the table of an event of any kind of run.
 fn table_name(name: &str) -> &str {
     let of_all = IN_THREADS.iter().find(|(_, in_thread)| *in_thread == name);
     of_all.map_or(name, |(of_all, _)| of_all)
 }
 
+/// The JSON of the payload of an event.
 trait Payload {
     /// Reads the event `name`, which must be one of those of `T`, so that nothing in it has to be escaped.
     fn of<T: DeserializeOwned>(self, name: &str) -> Result<T, serde_json::Error>;

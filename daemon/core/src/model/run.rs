@@ -116,6 +116,12 @@ impl Run {
         }
     }
 
+    /// Returns the wait that delays the next turn of a thread.
+    pub fn waiting(&self) -> Option<&thread::TurnWait> {
+        let is_running = matches!(self.life, Life::Running);
+        self.thread().filter(|_| is_running)?.waiting()
+    }
+
     pub fn outcome(&self) -> Option<&Outcome> {
         match &self.life {
             Life::Ended(outcome) => Some(outcome),

@@ -144,6 +144,14 @@ impl Spec {
         }
     }
 
+    /// Returns the limits with which the run starts, that of its account included.
+    pub fn limits_at_start(&self) -> Limits {
+        Limits {
+            spend: self.budget.limit(),
+            ..self.limits.clone()
+        }
+    }
+
     /// Returns the directive of a thread.
     pub const fn thread(&self) -> Option<&ThreadSource> {
         match &self.task {

@@ -19,6 +19,7 @@ mod limits;
 mod queue;
 mod recent;
 mod repeated;
+mod turn_wait;
 
 use std::sync::Arc;
 
@@ -36,6 +37,7 @@ pub use limits::{Reached, ThreadLimits, Used};
 pub use queue::{MOST_MESSAGE_BYTES, MOST_QUEUED, Queue};
 pub use recent::Recent;
 pub use repeated::Repeated;
+pub use turn_wait::{TurnWait, WaitsFor};
 
 /// Limit of the characters of the last text of a thread in its result.
 pub(super) const MOST_RESULT_CHARS: usize = 4000;
@@ -142,6 +144,9 @@ pub struct NextTurn {
     pub texts: Vec<DeliveredText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
+    /// The wait of at least a second that delays it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<TurnWait>,
 }
 
 impl NextTurn {
@@ -153,6 +158,7 @@ impl NextTurn {
             retries: 0,
             texts: Vec::new(),
             due: None,
+            waiting: None,
         }
     }
 }
@@ -316,6 +322,7 @@ impl Turn {
             retries: self.retries.saturating_add(u8::from(failed)),
             texts: self.texts.clone(),
             due: None,
+            waiting: None,
         }
     }
 }
@@ -349,6 +356,14 @@ impl ThreadState {
         match &self.at {
             At::Calling(turn) | At::Acting(turn) => Some(turn),
             At::Composing | At::Before(_) | At::Failed(_) => None,
+        }
+    }
+
+    /// Returns the wait that delays the next turn.
+    pub const fn waiting(&self) -> Option<&TurnWait> {
+        match &self.at {
+            At::Before(next) => next.waiting.as_ref(),
+            At::Composing | At::Calling(_) | At::Acting(_) | At::Failed(_) => None,
         }
     }
 

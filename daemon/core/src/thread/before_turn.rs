@@ -8,15 +8,15 @@ use crate::ledger::{Denied, LimitId, Shortfall};
 use crate::machine::{Call, Move, idempotency_key};
 use crate::model::event::Reason;
 use crate::model::event::{
-    BudgetHeld, CognitionIn, ContextReseeded, StepStart, TurnRetryScheduled,
+    BudgetHeld, CognitionIn, ContextReseeded, StepStart, TurnRetryScheduled, TurnWaiting,
 };
-use crate::model::thread::{At, Class, Failed, NextTurn, Reached};
+use crate::model::thread::{At, Class, Failed, NextTurn, Reached, TurnWait};
 use crate::model::{Effect, Event, Failure, Object, RunEvent, Slot, SuspendReason, Suspension};
 use crate::policy::OnExceed;
 use crate::provider::{CallContext, Size, TooSmall};
 
 use super::exceeded::Exceeded;
-use super::live::ThreadMachine;
+use super::live::{ThreadMachine, Unpaid};
 use super::model_stream::PartialMessage;
 use super::query::{Reseeded, ThreadQuery};
 
@@ -38,20 +38,47 @@ impl ThreadMachine {
         if !self.state().queue.is_empty() {
             return Move::Note(self.deliver_queued(now.at, before.turn));
         }
-        if let Some(why) = self.live.unpaid.take() {
-            return self.exceed(now.at, Exceeded::of(why));
-        }
         if self.live.funds.is_none() {
             return Move::Query(Vec::new(), Box::new(ThreadQuery::Funds));
         }
-        match self.size() {
-            Ok(_) => Move::Call(Vec::new(), Box::new(self.model_call(now, before))),
-            Err(small) => {
-                let reached = self.too_small(small);
-                self.live.funds = None;
-                self.exceed(now.at, reached)
-            }
+        let unpaid = self.live.unpaid.as_ref();
+        let reached = match self.size() {
+            Ok(size) => match unpaid.filter(|unpaid| size.hold >= unpaid.hold) {
+                Some(unpaid) => Exceeded::of(unpaid.why.clone()),
+                // Others have spent what they held: less is left, which buys a shorter answer.
+                None => return Move::Call(Vec::new(), Box::new(self.model_call(now, before))),
+            },
+            Err(small) => self.too_small(small),
+        };
+        (self.live.funds, self.live.unpaid) = (None, None);
+        self.exceed(now.at, reached)
+    }
+
+    /// Records that the hold of the next call was refused for good. The funds are queried again.
+    pub(super) fn unpaid(&mut self, denied: &Denied) {
+        let why = unpaid(denied);
+        let size = self.size().ok();
+        self.live.unpaid = size.map(|size| Unpaid {
+            hold: size.hold,
+            why,
+        });
+        self.live.funds = None;
+    }
+
+    /// Records that the next turn waits, unless it is known.
+    pub(super) fn waits(&mut self, now: Timestamp, waiting: TurnWait) -> Vec<Event> {
+        let mut events = Vec::new();
+        if let At::Before(next) = &self.state().at
+            && next.waiting != Some(waiting)
+        {
+            let delayed = TurnWaiting {
+                turn: next.turn,
+                attempt: next.attempt,
+                waiting,
+            };
+            self.record(now, &mut events, delayed);
         }
+        events
     }
 
     /// Delivers the queued messages to the model, in the order in which they came.
@@ -181,7 +208,7 @@ impl ThreadMachine {
             meters: funds.meters,
         };
         self.record(now.at, &mut events, held);
-        self.live.due = None;
+        (self.live.due, self.live.unpaid) = (None, None);
         self.live.partial = Some(PartialMessage::default());
         events
     }
@@ -245,7 +272,7 @@ impl ThreadMachine {
 }
 
 /// Makes the suspension for a call that the ledger did not grant.
-pub(super) fn unpaid(denied: &Denied) -> Suspension {
+fn unpaid(denied: &Denied) -> Suspension {
     let failure = Failure::permanent("hierarchical_budget_exceeded", denied.to_string());
     let why = because_of(SuspendReason::Budget, failure);
     match denied {

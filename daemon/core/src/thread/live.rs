@@ -10,6 +10,7 @@ use crate::clock::{Timestamp, Uptime};
 use crate::id::{ItemRef, RunId};
 use crate::machine::ResultText;
 use crate::model::{Effect, Run, SuspendReason, Suspension};
+use crate::money::Usd;
 
 #[derive(Debug, Clone)]
 pub struct ThreadMachine {
@@ -26,8 +27,8 @@ pub struct ThreadMachine {
 pub(super) struct Live {
     /// Funds, if they were queried for the next call.
     pub(super) funds: Option<Funds>,
-    /// The reason for which the next call cannot be paid for.
-    pub(super) unpaid: Option<Suspension>,
+    /// The next call at the size at which its hold was refused.
+    pub(super) unpaid: Option<Unpaid>,
     /// The model call in flight.
     pub(super) partial: Option<PartialMessage>,
     /// Tool calls in flight, with their start.
@@ -44,6 +45,15 @@ pub(super) struct Live {
     pub(super) up: Uptime,
     /// Start of the uncounted time of the turn, and the end of the thread's time if the turn lasts until then.
     pub(super) deadline: Option<(Timestamp, Uptime)>,
+}
+
+/// A model call whose hold was refused.
+#[derive(Debug, Clone)]
+pub(super) struct Unpaid {
+    /// The refused amount.
+    pub(super) hold: Usd,
+    /// The suspension, if no smaller call is possible.
+    pub(super) why: Suspension,
 }
 
 /// Makes the suspension for the suspended child run `child`.

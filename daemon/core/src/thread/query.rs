@@ -4,6 +4,7 @@ use super::artifact::ArtifactRange;
 use super::funds::Funds;
 use crate::conversation::{Digest, Entry};
 use crate::model::Failure;
+use crate::model::thread::TurnWait;
 
 /// A query of a thread, which the driver answers before its next move.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +26,8 @@ pub enum ThreadQuery {
 pub enum ThreadAnswer {
     Composed(Box<Composed>),
     Funds(Funds),
+    /// There is no slot at the provider yet. The query is repeated.
+    Waits(TurnWait),
     /// Name of the entry, which is on disk.
     Kept(Digest),
     /// The restated conversation, which is on disk.

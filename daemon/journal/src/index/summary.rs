@@ -3,6 +3,7 @@
 use rye_core::clock::Timestamp;
 use rye_core::id::{ItemRef, RunId};
 use rye_core::ledger::AccountId;
+use rye_core::model::thread::TurnWait;
 use rye_core::model::{Run, RunKind, Status};
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,9 @@ pub struct Summary {
     /// Time of the accepted cancel request.
     #[serde(default)]
     pub cancelled_at: Option<Timestamp>,
+    /// The wait that delays the next turn of a thread; none of a run that has ended.
+    #[serde(skip)]
+    pub waiting: Option<TurnWait>,
 }
 
 impl Summary {
@@ -72,6 +76,7 @@ impl Summary {
             spawn_count: run.spawn_count,
             cancel: run.cancel.clone(),
             cancelled_at: run.cancelled_at,
+            waiting: run.waiting().copied(),
         }
     }
 }

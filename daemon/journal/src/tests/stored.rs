@@ -363,6 +363,13 @@ fn records() -> Vec<(&'static str, Stored)> {
                 .concat(),
             ),
         ),
+        (
+            "thread_waiting",
+            thread(&[event(
+                "turn_waiting",
+                &json!({"turn": 1, "attempt": 1, "waits": "provider", "until": at(9)}),
+            )]),
+        ),
         ("thread_ended", thread_ended()),
         ("tool_calling", run(Task::Tool, &call())),
         (

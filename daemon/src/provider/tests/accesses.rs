@@ -6,7 +6,7 @@ use crate::http::peer::saying;
 const HTTPS: &str = "base_url: https://a.example";
 
 async fn refused(providers: &Providers, model: &ResolvedModel, project: &ProjectEnv) -> String {
-    let error = providers.enter(model, project).await.unwrap_err();
+    let error = enter(providers, model, project).await.unwrap_err();
     rye_core::error::with_sources(&error)
 }
 
@@ -75,7 +75,7 @@ async fn head_of(
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let project = ProjectEnv::new("/p", project);
     let model = model_of(owner, &format!("base_url: {{env: BASE}}\n{keys}"));
-    let place = providers.enter(&model, &project).await.unwrap();
+    let place = enter(&providers, &model, &project).await.unwrap();
     failure(&mut place.call(&model, &errors(), 1, BODY.to_owned())).await;
     tasks.next().await.unwrap()
 }

@@ -129,7 +129,7 @@ async fn dropped_call_closes_connection_and_frees_slot() {
             }
         };
         let project = ProjectEnv::default();
-        let mut waits = Box::pin(providers.enter(&model, &project));
+        let mut waits = Box::pin(enter(&providers, &model, &project));
         let blocked = timeout(Duration::from_millis(20), &mut waits).await;
         assert!(blocked.is_err(), "one at once");
         drop(call);
@@ -148,7 +148,7 @@ async fn finished_call_frees_slot() {
     let mut ended = call(&providers, &model).await;
     all(&mut ended).await;
     let project = ProjectEnv::default();
-    let next = timeout(LONG, providers.enter(&model, &project)).await;
+    let next = timeout(LONG, enter(&providers, &model, &project)).await;
     assert!(next.is_ok_and(|place| place.is_ok()));
     drop(ended);
 }

@@ -299,7 +299,7 @@ async fn requested_pause_applies_to_all_calls() {
         Some(Duration::from_secs(7))
     );
     let project = ProjectEnv::default();
-    let mut waits = Box::pin(providers.enter(&model, &project));
+    let mut waits = Box::pin(enter(&providers, &model, &project));
     while clock.sleepers() == 0 {
         assert!(waits.as_mut().now_or_never().is_none());
         tokio::task::yield_now().await;

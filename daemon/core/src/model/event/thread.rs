@@ -12,7 +12,8 @@ use crate::id::{ItemRef, RunId};
 use crate::ledger::Usage;
 use crate::model::attempt::Effect;
 use crate::model::failure::Failure;
-use crate::model::thread::{Class, MessagePart, ThreadLimits};
+use crate::model::limits::Limits;
+use crate::model::thread::{Class, MessagePart, TurnWait};
 
 /// The thread starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,9 +25,9 @@ pub struct ThreadStarted {
     /// The API by which the provider is called.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub api: String,
-    /// Limits of its turns.
+    /// Limits of its turns and of its account.
     #[serde(default)]
-    pub limits: ThreadLimits,
+    pub limits: Limits,
     /// The ended thread whose conversation it continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation_of: Option<RunId>,
@@ -157,6 +158,16 @@ pub struct TurnRetryScheduled {
     pub attempt: u32,
     /// Earliest time of the try.
     pub due: Timestamp,
+}
+
+/// The next turn does not begin yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnWaiting {
+    pub turn: u32,
+    /// Number of the coming try, from 1.
+    pub attempt: u32,
+    #[serde(flatten)]
+    pub waiting: TurnWait,
 }
 
 /// The conversation continues under another root, in which all of it is restated.

@@ -115,6 +115,11 @@ fn turns() -> Vec<(&'static str, Event)> {
             json!({"turn": 1, "attempt": 2, "due": due}),
         ),
         (
+            "waiting",
+            "turn_waiting",
+            json!({"turn": 1, "attempt": 1, "waits": "provider", "until": due}),
+        ),
+        (
             "reseeded",
             "context_reseeded",
             json!({
@@ -183,7 +188,7 @@ fn thread_accepts_exactly_the_events_of_its_state() {
     let cases: [(&str, Run, &str); 10] = [
         ("created", fresh(RunKind::Thread), ""),
         ("composing", of(&[]), "started system told composed"),
-        ("before", of(&["composed"]), "told turn asked"),
+        ("before", of(&["composed"]), "told turn asked waiting"),
         (
             "calling",
             of(&["composed", "turn"]),
@@ -213,7 +218,7 @@ fn thread_accepts_exactly_the_events_of_its_state() {
         (
             "before, what was said is told",
             of(&["composed", "queued", "heard"]),
-            "told turn asked",
+            "told turn asked waiting",
         ),
     ];
     for (place, run, own) in cases {
@@ -242,7 +247,15 @@ fn taken(run: &Run) -> BTreeSet<&'static str> {
 #[test]
 fn nothing_begins_or_completes_over_a_message_that_waits() {
     let waits = of(&["composed", "queued"]);
-    let own = ["told", "heard", "queued", "error", "cancelled", "asked"];
+    let own = [
+        "told",
+        "heard",
+        "queued",
+        "error",
+        "cancelled",
+        "asked",
+        "waiting",
+    ];
     assert_eq!(taken(&waits), own.into());
     let acting = of(&["composed", "turn", "queued", "said"]);
     let own = "thought succeeded call result returned queued error cancelled";

@@ -11,7 +11,7 @@ use crate::id::RunId;
 use crate::model::attempt::{Attempt, AttemptId, Slot};
 use crate::model::event::{
     CognitionOut, ErrorClassified, Event, PromptComposed, StepStart, ThreadCancelled,
-    ThreadCompleted, ThreadError, ThreadEvent, ToolCallResult, ToolCallStart,
+    ThreadCompleted, ThreadError, ThreadEvent, ToolCallResult, ToolCallStart, TurnWaiting,
 };
 use crate::model::life::Outcome;
 use crate::model::limits::Raised;
@@ -19,8 +19,11 @@ use crate::model::spec::Spec;
 use crate::model::suspension::Suspension;
 use crate::model::thread::{
     Answered, At, CallAt, Class, Context, DeliveredText, Failed, MOST_RESULT_CHARS, NextTurn,
-    ThreadLimits, ThreadState, ToolCall, Turn,
+    ThreadLimits, ThreadState, ToolCall, Turn, TurnWait,
 };
+
+/// Shorter waits are not shown, in milliseconds.
+const SHORT_WAIT_MS: u64 = 1000;
 
 impl Turn {
     /// Enters the calls of a message, in its order; calls that were known before keep their positions.
@@ -138,6 +141,9 @@ impl WorkState for ThreadState {
     /// The time of a suspension does not count.
     fn suspend(&mut self, at: Timestamp, _why: &Suspension) {
         self.count_time(at);
+        if let At::Before(next) = &mut self.at {
+            next.waiting = None;
+        }
     }
 
     /// Resuming a thread after a failure requests another try.
@@ -220,6 +226,7 @@ impl ThreadState {
                 is_ahead
             }
             ThreadEvent::TurnRetryScheduled(scheduled) => self.back_off(scheduled.due),
+            ThreadEvent::TurnWaiting(waiting) => self.delay(waiting),
             ThreadEvent::ContextReseeded(reseeded) => self.reseed(&reseeded.root, reseeded.bytes),
             // A message that arrives before the end is delivered, unless the outputs are there already.
             ThreadEvent::ThreadCompleted(_)
@@ -255,12 +262,25 @@ impl ThreadState {
         let At::Failed(failed) = &mut self.at else {
             return false;
         };
+        let is_long = failed.pause_ms >= SHORT_WAIT_MS;
         let next = NextTurn {
             due: Some(due),
+            waiting: is_long.then_some(TurnWait::for_provider(Some(due))),
             ..failed.next.clone()
         };
         self.at = At::Before(Box::new(next));
         true
+    }
+
+    fn delay(&mut self, delayed: &TurnWaiting) -> bool {
+        let At::Before(next) = &mut self.at else {
+            return false;
+        };
+        let is_next = (next.turn, next.attempt) == (delayed.turn, delayed.attempt);
+        if is_next {
+            next.waiting = Some(delayed.waiting);
+        }
+        is_next
     }
 
     /// Adds a text that the model receives before the next turn. Texts of the prompt come with the prompt.
@@ -391,6 +411,7 @@ impl ThreadState {
         }
         self.is_cut_short = turn.is_unfinished();
         self.unfinished = turn.is_unfinished().then(|| self.whole_text(turn).into());
+        let mut repeated = self.repeated.message();
         for call in &turn.calls {
             repeated.count(&call.name, &call.input);
             if let CallAt::Done(answered) = &call.at
@@ -399,6 +420,7 @@ impl ThreadState {
                 repeated.add_result(&answered.content);
             }
         }
+        self.repeated = repeated.end();
         self.count_time(at);
         self.head = Some(*head);
         self.at = At::Before(Box::new(next));
@@ -416,11 +438,9 @@ impl ThreadState {
         let next = failed.next.clone();
         self.context = Context {
             reported: 0,
-        let mut repeated = self.repeated.message();
             new_bytes: bytes,
         };
         for told in &next.texts {
-        self.repeated = repeated.end();
             self.context.add(told.text.len());
         }
         (self.root, self.head) = (Some(*root), Some(*root));

@@ -165,3 +165,27 @@ fn failed(charge: Charge, received: Received) -> ModelSignal {
         pause_ms: 0,
     }))
 }
+
+#[test]
+fn turn_without_reported_usage_counts_as_a_turn_and_a_broken_one_does_not() {
+    let mut stage = Stage::new(terms(&directive("", "")), |_| {});
+    let turns = |stage: &Stage| {
+        let last = stage.log.iter().rev().find_map(|event| match event {
+            Event::Run(RunEvent::BudgetSettled(settled)) => Some(settled),
+            Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+        });
+        let settled = last.unwrap();
+        (settled.estimated, settled.usage.turns)
+    };
+    assert_eq!(stage.play(), Met::Model);
+    stage.over();
+    assert_eq!(turns(&stage), (true, 0));
+    assert_eq!(stage.play(), Met::Model);
+    let mut heard = message_signals("Done.", &[]);
+    if let Some(ModelSignal::Complete { ended, .. }) = heard.last_mut() {
+        ended.usage = None;
+    }
+    stage.say(heard);
+    assert_eq!(turns(&stage), (true, 1));
+    stage.assert_replay();
+}

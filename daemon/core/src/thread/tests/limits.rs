@@ -2,9 +2,10 @@
 
 use super::stage::{Met, execute, result};
 use super::*;
+use crate::ledger::{AccountId, Denied, LimitId, Shortfall};
 use crate::model::ThreadEvent;
 use crate::model::event::{LimitEscalationRequested, RunResumed};
-use crate::model::thread::Class;
+use crate::model::thread::{Class, TurnWait};
 use crate::model::{Failure, Outcome, Raised, SuspendReason};
 use crate::provider::failure::Charge;
 
@@ -191,7 +192,6 @@ fn calls_that_differ_and_equal_calls_of_one_message_are_no_repetition() {
 }
 
 #[test]
-#[test]
 fn poll_whose_result_changes_is_no_repetition() {
     for (is_same, ends) in [(false, false), (true, true)] {
         let mut stage = under(|contract| contract.repeated_calls = 3, |_| {});
@@ -214,6 +214,7 @@ fn poll_whose_result_changes_is_no_repetition() {
     }
 }
 
+#[test]
 fn repetition_is_unlimited_by_default() {
     let mut stage = under(|contract| contract.repeated_calls = 0, |_| {});
     stage.play();
@@ -316,4 +317,134 @@ fn calls_after_deadline_are_answered_without_execution() {
     let code = stage.run().suspension().and_then(|why| why.code.as_deref());
     assert_eq!(code, Some("duration_exceeded"));
     stage.assert_replay();
+}
+
+fn told(stage: &Stage) -> Option<TurnWait> {
+    stage.run().waiting().copied()
+}
+
+#[test]
+fn waits_before_a_turn_are_in_the_record_until_it_begins() {
+    let mut stage = under(|_| {}, |_| {});
+    assert_eq!(stage.play(), Met::Model);
+    let failed = |pause_ms| {
+        vec![ModelSignal::Failed(Box::new(CallFailure {
+            failure: Failure::permanent("overloaded_error", "busy"),
+            class: Class::Transient,
+            charge: Charge::Nothing,
+            received: Received::default(),
+            pause_ms,
+        }))]
+    };
+    // A short pause is not shown.
+    for (pause, shown) in [(999, false), (1000, true)] {
+        stage.say(failed(pause));
+        let Move::Note(events) = stage.machine.next(stage.now) else {
+            panic!("no further try");
+        };
+        stage.log.extend(events);
+        let until = stage.now.at.plus(Duration::from_millis(pause));
+        let wait = shown.then_some(TurnWait::for_provider(Some(until)));
+        assert_eq!(told(&stage), wait);
+        assert_eq!(stage.play(), Met::Model);
+        assert_eq!(told(&stage), None);
+    }
+    stage.say(failed(0));
+    let Move::Note(events) = stage.machine.next(stage.now) else {
+        panic!("no further try");
+    };
+    stage.log.extend(events);
+    let begun = stage.log.len();
+    let wait = TurnWait::for_provider(None);
+    // An equal wait is recorded once.
+    for _ in 0..2 {
+        let events = stage.machine.answered(stage.now, ThreadAnswer::Waits(wait));
+        stage.log.extend(events);
+        assert_eq!(told(&stage), Some(wait));
+    }
+    let until = TurnWait::for_provider(Some(stage.now.at));
+    let events = stage
+        .machine
+        .answered(stage.now, ThreadAnswer::Waits(until));
+    stage.log.extend(events);
+    assert_eq!(told(&stage), Some(until));
+    assert_eq!(stage.log.len(), begun + 2);
+    assert_eq!(stage.play(), Met::Model);
+    assert_eq!(told(&stage), None);
+    stage.assert_replay();
+}
+
+#[test]
+fn suspended_thread_waits_for_no_provider() {
+    let mut stage = under(|_| {}, |_| {});
+    assert_eq!(stage.play(), Met::Model);
+    stage.say(call("c1", "t/a", 1));
+    stage.play();
+    stage.end(0, &result(json!(1)));
+    while !matches!(stage.run().thread().unwrap().at, At::Before(_)) {
+        match stage.machine.next(stage.now) {
+            Move::Note(events) => stage.log.extend(events),
+            Move::Query(_, query) => {
+                let answer = stage.answer(*query);
+                let events = stage.machine.answered(stage.now, answer);
+                stage.log.extend(events);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let wait = TurnWait::for_provider(None);
+    let events = stage.machine.answered(stage.now, ThreadAnswer::Waits(wait));
+    stage.log.extend(events);
+    stage.machine.hold(Suspension::new(SuspendReason::User));
+    assert_eq!(stage.play(), Met::Rests);
+    stage.others(RunEvent::resumed(Epoch::default()));
+    assert_eq!(told(&stage), None);
+    stage.assert_replay();
+}
+
+/// Plays until the model is to be called, and refuses the hold of the call as an account above would.
+fn refuse_hold(stage: &mut Stage) {
+    let above = AccountId(RunId::new("t-above-1-aaaaaaaaaa").unwrap());
+    let denied = Denied::Short(Shortfall {
+        requested: Usd::ZERO,
+        at: LimitId::Account(above),
+        limit: Usd::ZERO,
+        used: Usd::ZERO,
+        wait: false,
+    });
+    loop {
+        match stage.machine.next(stage.now) {
+            Move::Note(events) => stage.log.extend(events),
+            Move::Query(_, query) => {
+                let answer = stage.answer(*query);
+                let events = stage.machine.answered(stage.now, answer);
+                stage.log.extend(events);
+            }
+            Move::Call(_, call) => {
+                let why = RefusalReason::Budget(denied);
+                stage.machine.refused(stage.now, &call, &why);
+                return;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn call_whose_hold_is_refused_takes_the_shorter_answer_that_is_left() {
+    for (left, expected) in [("0.002", Met::Model), ("0.005", Met::Rests)] {
+        let mut stage = under(|_| {}, |_| {});
+        stage.money = Usd::parse("0.005").ok();
+        refuse_hold(&mut stage);
+        // Others have spent what they held.
+        stage.money = Usd::parse(left).ok();
+        assert_eq!(stage.play(), expected, "{left}");
+        let held = stage.run().open_call.map(|open| open.amount);
+        assert_eq!(held.is_some(), expected == Met::Model);
+        assert!(held.is_none_or(|held| held <= stage.money.unwrap()));
+        let why = stage.run().suspension().map(|why| why.reason);
+        let budget = (expected == Met::Rests).then_some(SuspendReason::Budget);
+        assert_eq!(why, budget, "{left}");
+        stage.assert_replay();
+    }
 }

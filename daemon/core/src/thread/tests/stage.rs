@@ -152,7 +152,7 @@ impl Stage {
         })
     }
 
-    fn answer(&mut self, query: ThreadQuery) -> ThreadAnswer {
+    pub(super) fn answer(&mut self, query: ThreadQuery) -> ThreadAnswer {
         match query {
             ThreadQuery::Compose => {
                 let root = self.terms.contract.root(None);
