@@ -3,8 +3,6 @@
 pub(crate) mod screen;
 mod words;
 
-pub(crate) mod steps;
-
 pub(crate) mod budget;
 pub(crate) mod capability;
 pub(crate) mod events;

@@ -30,6 +30,7 @@ mod removal;
 mod runs;
 mod schema;
 mod sign;
+mod steps;
 mod test;
 mod transcript;
 mod trust;
@@ -82,7 +83,7 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Get(get) if get.capabilities => capability::show(&get.run, session).await,
         Verb::Get(get) => runs::get(&get.run, session).await,
         Verb::Can(can) => capability::can(&can, session).await,
-        Verb::Steps(one) => runs::steps(&one.run, session).await,
+        Verb::Steps(one) => steps::steps(&one.run, session).await,
         Verb::State(one) => runs::state(&one.run, session).await,
         Verb::Attach(watch) => Box::pin(run::watch(&watch, session)).await,
         Verb::Logs(asked) => logs::logs(asked, session).await,

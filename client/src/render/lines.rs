@@ -16,8 +16,7 @@ use rye_core::thread::ShellCommand;
 
 use super::budget::money;
 use super::screen::in_line;
-use super::steps::shell_lines;
-use super::{Style, elapsed, items_so_far, one_line, waits};
+use super::{Style, cut, elapsed, items_so_far, one_line, waits};
 
 /// Longest error in a line, in characters. The result has the whole text.
 const MAX_ERROR_CHARS: usize = 160;
@@ -245,6 +244,18 @@ fn requester(by: &str) -> String {
 fn shell_output(command: &ShellCommand) -> String {
     let lines = shell_lines(&command.line, &command.last, command.more);
     format!("\n{}", lines.join("\n"))
+}
+
+/// Renders a command and the last lines of its output, which follow `more` others.
+pub(crate) fn shell_lines(command: &str, last: &[String], more: usize) -> Vec<String> {
+    let mut lines = vec![format!("  $ {}", one_line(command, MAX_MESSAGE_CHARS))];
+    if more > 0 {
+        let plural = if more == 1 { "" } else { "s" };
+        lines.push(format!("    … {more} line{plural}"));
+    }
+    let last = last.iter();
+    lines.extend(last.map(|line| format!("    {}", cut(line, Some(MAX_MESSAGE_CHARS)))));
+    lines
 }
 
 /// Renders the time since the step began. Returns an empty text below [`CLOCK`].

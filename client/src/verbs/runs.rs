@@ -190,31 +190,6 @@ pub(super) async fn get(run: &cli::RunName, session: &mut Session) -> Result<Exi
     Ok(Exit::Done)
 }
 
-pub(super) async fn steps(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
-    let client = session.client().await?;
-    let steps = client.steps(run.as_str()).await?;
-    let of_tool = steps.is_empty() && client.get(run.as_str()).await?.kind() == v1::RunKind::Tool;
-    let output = &mut session.output;
-    match output.format() {
-        Format::Json => output.json(&steps)?,
-        Format::Text => {
-            let failed = steps.iter().filter_map(|step| {
-                let printed = render::printed(step.process.as_ref()?);
-                Some(format!("\nstep {} {}\n{printed}", step.step, step.node))
-            });
-            let failed: Vec<String> = failed.collect();
-            output.line(&render::steps::table(&steps, output.width()))?;
-            for printed in failed {
-                output.line(&printed)?;
-            }
-            if of_tool {
-                output.hint(&format!("a single tool has no steps: ryectl get {run}"));
-            }
-        }
-    }
-    Ok(Exit::Done)
-}
-
 pub(super) async fn state(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let text = session.client().await?.state(run.as_str()).await?;
     let state = convert::document("state", &text)?.unwrap_or_else(|| json!({}));

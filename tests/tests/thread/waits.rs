@@ -73,7 +73,7 @@ fn pause_of_provider_is_shown_by_thread_in_backoff_and_by_thread_in_queue() {
 }
 
 #[test]
-fn thread_behind_others_in_queue_waits_without_known_end() {
+fn thread_that_waits_for_slot_shows_no_end() {
     let server = ModelServer::start(
         "
 - when: {directive: first, turn: 1}

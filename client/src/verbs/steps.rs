@@ -1,20 +1,49 @@
-//! The steps of a run, for people.
+//! `steps`.
 
+use rye_client::exit::Exit;
 use rye_proto::v1;
 
-use super::{cut, elapsed, items_so_far, one_line, screen, table_within};
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::Format;
+use crate::render::lines::shell_lines;
+use crate::render::{self, cut, elapsed, items_so_far, one_line, screen, table_within};
+use crate::session::Session;
 
 /// Heads of the columns. That of durations is padded to the usual width, so that the details do not move with the
 /// values.
 const HEADS: [&str; 5] = ["STEP", "NODE", "STATUS", "TIME  ", "DETAIL"];
 /// Longest error of a step in text, in characters.
 const MAX_SUMMARY_CHARS: usize = 120;
-/// Longest line of a command and its output, in characters.
-const MAX_LINE_CHARS: usize = 160;
+
+pub(super) async fn steps(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
+    let client = session.client().await?;
+    let steps = client.steps(run.as_str()).await?;
+    let of_tool = steps.is_empty() && client.get(run.as_str()).await?.kind() == v1::RunKind::Tool;
+    let output = &mut session.output;
+    match output.format() {
+        Format::Json => output.json(&steps)?,
+        Format::Text => {
+            let failed = steps.iter().filter_map(|step| {
+                let printed = render::printed(step.process.as_ref()?);
+                Some(format!("\nstep {} {}\n{printed}", step.step, step.node))
+            });
+            let failed: Vec<String> = failed.collect();
+            output.line(&table(&steps, output.width()))?;
+            for printed in failed {
+                output.line(&printed)?;
+            }
+            if of_tool {
+                output.hint(&format!("a single tool has no steps: ryectl get {run}"));
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
 
 /// Renders the table of `steps`, each line cut to `most` columns of a terminal. Below a call of a thread that ran a
 /// command are the command and the end of its output.
-pub(crate) fn table(steps: &[v1::Step], most: Option<usize>) -> String {
+fn table(steps: &[v1::Step], most: Option<usize>) -> String {
     let rows: Vec<[String; 5]> = steps.iter().map(row).collect();
     let table = table_within(HEADS, &rows, most);
     let mut rows = table.lines();
@@ -28,18 +57,6 @@ pub(crate) fn table(steps: &[v1::Step], most: Option<usize>) -> String {
         }
     }
     lines.join("\n")
-}
-
-/// Renders a command and the last lines of its output, which follow `more` others.
-pub(crate) fn shell_lines(command: &str, last: &[String], more: usize) -> Vec<String> {
-    let mut lines = vec![format!("  $ {}", one_line(command, MAX_LINE_CHARS))];
-    if more > 0 {
-        let plural = if more == 1 { "" } else { "s" };
-        lines.push(format!("    … {more} line{plural}"));
-    }
-    let last = last.iter();
-    lines.extend(last.map(|line| format!("    {}", cut(line, Some(MAX_LINE_CHARS)))));
-    lines
 }
 
 fn row(step: &v1::Step) -> [String; 5] {
