@@ -51,7 +51,7 @@ pub(crate) fn in_doubt(
         InDoubt {
             name,
             key: attempt
-                .map(|attempt| attempt.key.clone())
+                .map(|attempt| Name::clone(&attempt.key))
                 .unwrap_or_default(),
             since: attempt.map(|attempt| attempt.since),
             run: None,

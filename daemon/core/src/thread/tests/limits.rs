@@ -389,7 +389,9 @@ fn suspended_thread_waits_for_no_provider() {
                 let events = stage.machine.answered(stage.now, answer);
                 stage.log.extend(events);
             }
-            other => panic!("{other:?}"),
+            other @ (Move::Call(..) | Move::Wait(..) | Move::Suspended(_) | Move::End(_)) => {
+                panic!("{other:?}")
+            }
         }
     }
     let wait = TurnWait::for_provider(None);
@@ -425,7 +427,7 @@ fn refuse_hold(stage: &mut Stage) {
                 stage.machine.refused(stage.now, &call, &why);
                 return;
             }
-            other => panic!("{other:?}"),
+            other @ (Move::Wait(..) | Move::Suspended(_) | Move::End(_)) => panic!("{other:?}"),
         }
     }
 }
