@@ -89,15 +89,7 @@ impl Lines {
                 let (wait, by) = (elapsed(*wait_ms), requester(by));
                 format!("{head} {why}retry {retries} in {wait} ({by})")
             }
-            ViewUpdate::Warning { node, message } => {
-                let node = node.as_ref().map(|node| format!("{node}: "));
-                let text = one_line(message, MAX_ERROR_CHARS);
-                format!(
-                    "{} warning: {}{text}",
-                    self.name(view),
-                    node.unwrap_or_default()
-                )
-            }
+            ViewUpdate::Warning { node, message } => self.warning(view, node.as_deref(), message),
             ViewUpdate::Retracted { turn } => {
                 format!("{} the answer broke off", self.turn(view, *turn))
             }
@@ -195,6 +187,12 @@ impl Lines {
             String::new()
         };
         format!("{} step {step}{of} {}", self.name(view), in_line(node))
+    }
+
+    fn warning(&self, view: &View, node: Option<&str>, message: &str) -> String {
+        let node = node.map_or_else(String::new, |node| format!("{node}: "));
+        let text = one_line(message, MAX_ERROR_CHARS);
+        format!("{} warning: {node}{text}", self.name(view))
     }
 
     fn turn(&self, view: &View, turn: u32) -> String {

@@ -235,7 +235,7 @@ impl Slot {
     fn take(&mut self) -> Option<Pass> {
         match std::mem::replace(self, Self::Taken) {
             Self::Granted(pass) => Some(pass),
-            other => {
+            other @ (Self::Awaited(_) | Self::Taken) => {
                 *self = other;
                 None
             }
