@@ -61,10 +61,10 @@ fn pause_of_provider_is_shown_by_thread_in_backoff_and_by_thread_in_queue() {
     let field = fields.lines().find(|line| line.starts_with("waiting"));
     let value = shown.split_once(": ").unwrap().1;
     assert!(field.is_some_and(|line| line.ends_with(value)), "{fields}");
-    let live = second.wait_with_output().unwrap();
-    let live = String::from_utf8(live.stderr).unwrap();
-    let line = format!("[thread:t/second] turn 1 {shown}");
-    assert!(live.contains(&line), "{line}: {live}");
+    let output = second.wait_with_output().unwrap();
+    let view = String::from_utf8(output.stderr).unwrap();
+    let expected = format!("[thread:t/second] turn 1 {shown}");
+    assert!(view.contains(&expected), "{expected}: {view}");
     for run in [&first, id] {
         completed(&world, run);
         assert_eq!(waiting(&world, run), None);
