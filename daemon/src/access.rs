@@ -18,7 +18,7 @@ use rye_core::digest::Digest;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::machine::InDoubt;
-use rye_core::memory::Charge;
+use rye_core::memory::{Charge, Memory};
 use rye_core::model::{
     Approval, ApprovalAnswer, Kill, Killed, Run, Status, SuspendReason, Verdict,
 };
@@ -93,6 +93,11 @@ impl Access {
 
     fn journal(&self) -> &Journal {
         self.supervisor.journal()
+    }
+
+    /// Memory of all runs.
+    pub fn memory(&self) -> Arc<Memory> {
+        self.journal().memory()
     }
 
     fn as_visible(&self, run: Arc<Run>) -> Visible {
@@ -408,6 +413,11 @@ impl Visible {
 
     fn journal(&self) -> &Journal {
         self.supervisor.journal()
+    }
+
+    /// Memory of all runs.
+    pub fn memory(&self) -> Arc<Memory> {
+        self.journal().memory()
     }
 
     /// Resolves when the run has ended or is suspended.

@@ -38,6 +38,7 @@ use rye_proto::v1::{budgets_server, items_server, node_server, objects_server, r
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
+use tower::util::MapResponseLayer;
 
 use self::authority::Lenient;
 use self::budgets::BudgetsService;
@@ -119,6 +120,7 @@ pub async fn serve(
     let server = Server::builder()
         .max_concurrent_streams(MOST_CALLS)
         .layer(tonic::service::InterceptorLayer::new(guard))
+        .layer(MapResponseLayer::new(texts::until_sent))
         .add_service(health_service)
         .add_service(reflection)
         .add_service(older)

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
 
 use super::status::invalid;
-use super::{decode, encode, models};
+use super::{decode, encode, models, texts};
 use crate::access::Access;
 use crate::port::launched;
 use crate::services::{Envelope, TraceMode};
@@ -61,8 +61,11 @@ impl Items for ItemsService {
                 (envelope(item, data, Duration::ZERO, found), String::new())
             }
         };
-        Ok(Response::new(v1::ExecuteResponse {
-            envelope_json: envelope.to_json().to_string(),
+        let (envelope_json, reserved) =
+            texts::whole(&self.access.memory(), envelope.to_json()).await;
+        drop(envelope);
+        Ok(reserved.held_by(v1::ExecuteResponse {
+            envelope_json,
             run_id,
         }))
     }

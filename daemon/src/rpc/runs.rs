@@ -114,8 +114,9 @@ async fn encoded(run: &Visible, texts: &mut Texts) -> Result<v1::Run, Status> {
 }
 
 async fn answered<T>(run: &Visible, answer: impl FnOnce(v1::Run) -> T) -> RpcResult<T> {
-    let run = encoded(run, &mut Texts::default()).await?;
-    Ok(Response::new(answer(run)))
+    let mut texts = Texts::new(run.memory());
+    let run = encoded(run, &mut texts).await?;
+    Ok(texts.reserved().held_by(answer(run)))
 }
 
 async fn settled(runs: &[Visible]) -> Result<(), Error> {
@@ -210,12 +211,13 @@ impl Runs for RunsService {
                 Err(_) => true,
             }
         };
-        let mut texts = Texts::default();
+        let mut texts = Texts::new(self.access.memory());
         let mut runs = Vec::with_capacity(waited.len());
         for run in &waited {
             runs.push(encoded(&run.reload().await?, &mut texts).await?);
         }
-        Ok(Response::new(v1::WaitResponse { runs, timed_out }))
+        let answer = v1::WaitResponse { runs, timed_out };
+        Ok(texts.reserved().held_by(answer))
     }
 
     async fn cancel(&self, request: Request<v1::CancelRequest>) -> RpcResult<v1::CancelResponse> {
@@ -435,8 +437,9 @@ impl Runs for RunsService {
     async fn get(&self, request: Request<v1::GetRequest>) -> RpcResult<v1::GetResponse> {
         let run = visible(&self.access, request, |request| request.run_id).await?;
         let brief = encode::record(&run, &run.extras_with_unknown().await?);
-        let run = Some(Texts::default().add(brief, &run).await);
-        Ok(Response::new(v1::GetResponse { run }))
+        let mut texts = Texts::new(run.memory());
+        let run = Some(texts.add(brief, &run).await);
+        Ok(texts.reserved().held_by(v1::GetResponse { run }))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> RpcResult<v1::ListResponse> {
@@ -520,11 +523,10 @@ impl Runs for RunsService {
             with_reason(Status::failed_precondition(text), "precondition")
         })?;
         let (place, seq) = (self.streams.take(&caller)?, run.seq.0);
-        let pieces = json.pieces().map(move |piece| {
+        let pieces = json.pieces(run.memory()).map(move |piece| {
             let json = piece.to_vec();
             Ok(v1::StateResponse { json, seq })
         });
-        let pieces = futures_util::stream::iter(pieces);
         Ok(Response::new(Box::pin(place.held_by(pieces))))
     }
 
