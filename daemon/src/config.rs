@@ -29,6 +29,7 @@ use std::time::Duration;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::ledger::Caps;
 use rye_core::model::{Durability, Recovery};
+use serde::{Deserialize, Serialize};
 
 pub use args::{Args, CgroupUse, Command, LogFormat};
 pub use environment::Environment;
@@ -86,6 +87,29 @@ pub struct Limits {
     pub memory_mb: Option<NonZeroUsize>,
     /// Maximum number of active runs of one tree.
     pub tree_runs: NonZeroUsize,
+}
+
+/// Networks that calls of other hosts may reach; each value includes those above it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Networks {
+    /// Public addresses.
+    Public,
+    /// Loopback and private networks too.
+    #[default]
+    Private,
+    /// Link-local addresses and metadata services too.
+    Any,
+}
+
+impl fmt::Display for Networks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Public => "public",
+            Self::Private => "private",
+            Self::Any => "any",
+        })
+    }
 }
 
 /// Retention of ended runs.
@@ -153,6 +177,8 @@ pub struct Config {
     /// Spending limits of all runs together.
     pub budget: Caps,
     pub retention: Retention,
+    /// Networks of the hosts that signed items may call.
+    pub networks: Networks,
 }
 
 /// Source of a value.
@@ -360,6 +386,9 @@ fn resolve(mut stack: Stack, environment: &Environment) -> Result<Loaded, Error>
         ),
         budget: caps(&mut stack),
         retention: retention(&mut stack),
+        networks: stack
+            .pick("http.networks", |layer| layer.http.networks)
+            .unwrap_or_default(),
     };
     Ok(Loaded {
         config,

@@ -1,7 +1,7 @@
 //! HTTP calls to other hosts, with one shared client.
 //!
-//! **Owns** connections, certificates, the bounds on the duration and size of an answer, and the framing of event
-//! streams. **Never** interprets a body, follows a redirect, sends a request a second time, or sends plain HTTP through
+//! **Owns** connections, certificates, the networks that may be reached, the bounds on the duration and size of an
+//! answer, and the framing of event streams. **Never** interprets a body, follows a redirect, sends a request a second time, or sends plain HTTP through
 //! a proxy: the request goes to the address that was checked. **Never** shows a secret header, or a body.
 //!
 //! HTTP/1.1 only, so that dropping a call, before or during its answer, closes the connection. The server can then stop
@@ -11,6 +11,7 @@
 //! is no read-ahead, so a slow reader slows the sender down. **Failure.** A [`Failure`] states how far a call had come,
 //! because that decides its cost.
 
+mod networks;
 #[cfg(test)]
 pub(crate) mod peer;
 mod roots;
@@ -25,15 +26,18 @@ use std::time::Duration;
 use bytes::Bytes;
 pub use reqwest::Url;
 
+use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use rustls::ClientConfig;
 use rye_core::provider::sse::{Event, Splitter, Unreadable};
 use tokio::time::timeout;
 
-use crate::config::Environment;
+use crate::config::{Environment, Networks};
 use rye_host::cache::{self, Cache};
 
+use networks::Checked;
+pub use networks::RefusedAddress;
 pub use roots::BadRoots;
 
 /// Maximum total size of the headers of an answer, in bytes.
@@ -42,15 +46,18 @@ const MOST_HEADERS: usize = 64 << 10;
 /// measured.
 const MOST_HEADER_LINES: usize = 100;
 /// Capacity of the cache of connection pools. There is one for each connect timeout that a provider names, with a proxy
-/// and without.
+/// and without, and for the networks that a call may reach.
 const MOST_POOLS: usize = 16;
 
-/// Reason why an answer is missing or incomplete. Holds no text of the other side, nor its address.
+/// Reason why an answer is missing or incomplete. Holds no text of the other side.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The request is invalid and cannot be sent.
     #[error("the request cannot be sent: {0}")]
     Unsendable(String),
+    /// The setting `http.networks` refuses the address, so nothing was sent.
+    #[error(transparent)]
+    Network(#[from] RefusedAddress),
     /// There was no connection, so nothing was sent.
     #[error("no connection: {0}")]
     Connect(String),
@@ -91,6 +98,8 @@ pub struct Request {
     headers: HeaderMap,
     body: Bytes,
     patience: Patience,
+    /// True if the setting `http.networks` does not apply.
+    is_exempt: bool,
 }
 
 impl Request {
@@ -111,7 +120,14 @@ impl Request {
             headers: HeaderMap::new(),
             body,
             patience,
+            is_exempt: false,
         })
+    }
+
+    /// Exempts the request from the setting `http.networks`, for an address that the user configured.
+    pub fn to_any_network(mut self) -> Self {
+        self.is_exempt = true;
+        self
     }
 
     /// Sets the header `name`, which may be shown in logs.
@@ -160,20 +176,40 @@ impl fmt::Debug for Request {
 /// The client; it keeps connections for further calls to the same host.
 pub struct Client {
     tls: ClientConfig,
+    networks: Networks,
+    /// Proxy of the environment for TLS; empty for none.
+    proxy: String,
+    proxies: Matcher,
     pools: Cache<String, reqwest::Client>,
 }
 
 impl Client {
-    /// Makes a client that trusts the certificate authorities of this host. Blocks while it reads their certificates.
-    pub fn new(environment: &Environment) -> Result<Self, BadRoots> {
+    /// Makes a client that trusts the certificate authorities of this host and reaches only `networks`. Blocks while it
+    /// reads certificates.
+    pub fn new(environment: &Environment, networks: Networks) -> Result<Self, BadRoots> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("the provider supports TLS 1.2 and 1.3")
             .with_root_certificates(roots::trusted(environment)?)
             .with_no_client_auth();
+        // The variables are not in the environment of this process, which its tools could read.
+        let first = |names: [&str; 2]| {
+            let value = names.into_iter().find_map(|name| environment.get(name));
+            value.and_then(|value| value.to_str()).unwrap_or_default()
+        };
+        let proxy = match first(["HTTPS_PROXY", "https_proxy"]) {
+            "" => first(["ALL_PROXY", "all_proxy"]),
+            proxy => proxy,
+        };
+        let proxies = Matcher::builder()
+            .https(proxy)
+            .no(first(["NO_PROXY", "no_proxy"]));
         Ok(Self {
             tls,
+            networks,
+            proxy: proxy.to_owned(),
+            proxies: proxies.build(),
             pools: cache::of_count(MOST_POOLS),
         })
     }
@@ -186,8 +222,15 @@ impl Client {
             headers,
             body,
             patience,
+            is_exempt,
         } = request;
-        let pool = self.pool(&url, patience.connect)?;
+        let networks = if is_exempt {
+            Networks::Any
+        } else {
+            self.networks
+        };
+        networks::check_literal(&url, networks)?;
+        let pool = self.pool(&url, patience.connect, networks)?;
         let request = pool.request(method, url).headers(headers);
         // An empty body is left out: a GET has no content length.
         let request = if body.is_empty() {
@@ -209,10 +252,16 @@ impl Client {
         Ok(HttpResponse { body })
     }
 
-    /// Connection pool for `url`. Only TLS goes through a proxy: plain HTTP was allowed for one host only.
-    fn pool(&self, url: &Url, connect: Duration) -> Result<Arc<reqwest::Client>, Failure> {
-        let is_open = url.scheme() != "https";
-        let key = format!("{} {is_open}", connect.as_millis());
+    /// Connection pool for `url`. Only TLS goes through a proxy: plain HTTP was allowed for one host only. A proxy
+    /// resolves names itself, so these are not checked.
+    fn pool(
+        &self,
+        url: &Url,
+        connect: Duration,
+        networks: Networks,
+    ) -> Result<Arc<reqwest::Client>, Failure> {
+        let is_proxied = url.scheme() == "https" && self.has_proxy(url);
+        let key = format!("{} {is_proxied} {networks}", connect.as_millis());
         self.pools.get_or_insert_with(&key, || {
             let builder = reqwest::Client::builder()
                 .tls_backend_preconfigured(self.tls.clone())
@@ -221,11 +270,23 @@ impl Client {
                 .redirect(reqwest::redirect::Policy::none())
                 .retry(reqwest::retry::never())
                 .referer(false)
-                .connect_timeout(connect);
-            let builder = if is_open { builder.no_proxy() } else { builder };
+                .connect_timeout(connect)
+                .no_proxy();
+            let builder = if is_proxied {
+                let proxy = reqwest::Proxy::all(&self.proxy);
+                builder.proxy(proxy.map_err(|error| Failure::Unsendable(error_text(error)))?)
+            } else {
+                builder.dns_resolver(Checked(networks))
+            };
             let built = builder.build().map(Arc::new);
             built.map_err(|error| Failure::Unsendable(error_text(error)))
         })
+    }
+
+    /// True if the environment names a proxy for `url`.
+    fn has_proxy(&self, url: &Url) -> bool {
+        let url = url.as_str().parse();
+        url.is_ok_and(|url| self.proxies.intercept(&url).is_some())
     }
 }
 
@@ -348,6 +409,10 @@ impl Events {
 fn unanswered(error: reqwest::Error) -> Failure {
     if error.is_builder() {
         Failure::Unsendable(error_text(error))
+    } else if let Some(refused) =
+        chain(&error).find_map(|error| error.downcast_ref::<RefusedAddress>())
+    {
+        refused.clone().into()
     } else if !error.is_connect() {
         Failure::Unanswered(error_text(error))
     } else if is_refused_certificate(&error) {

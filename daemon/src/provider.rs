@@ -29,7 +29,7 @@ use rye_core::error::{ErrorKind, Kinded};
 use rye_core::provider::failure::ErrorRows;
 use rye_core::provider::{Owner, ResolvedModel};
 
-use crate::config::Environment;
+use crate::config::{Environment, Networks};
 use crate::http::{BadRoots, Client};
 use crate::masking::{KnownSecrets, Masker};
 use rye_host::clock::Timer;
@@ -78,6 +78,7 @@ pub struct Providers {
     /// Made by the first call, because it reads the certificates of this host.
     client: Arc<OnceLock<Arc<Client>>>,
     environment: Environment,
+    networks: Networks,
     secrets: Arc<Secrets>,
     /// Secrets found so far, which are masked in what tools print.
     known: Arc<KnownSecrets>,
@@ -88,7 +89,12 @@ pub struct Providers {
 impl Providers {
     /// `environment` is the daemon's; it locates the secrets. The values of variables that match `masked`, and the files
     /// of secrets, which are read here, are masked from the beginning.
-    pub fn new(environment: &Environment, masked: &[String], clock: Arc<dyn Timer>) -> Self {
+    pub fn new(
+        environment: &Environment,
+        masked: &[String],
+        networks: Networks,
+        clock: Arc<dyn Timer>,
+    ) -> Self {
         let secrets = Secrets::new(environment);
         let known = KnownSecrets::default();
         for value in environment.matching(masked) {
@@ -100,6 +106,7 @@ impl Providers {
         Self {
             client: Arc::default(),
             environment: environment.clone(),
+            networks,
             secrets: Arc::new(secrets),
             known: Arc::new(known),
             queues: CallQueues::new(Arc::clone(&clock)),
@@ -125,7 +132,9 @@ impl Providers {
     /// Shared client for calls to other hosts.
     pub async fn client(&self) -> Result<Arc<Client>, BadRoots> {
         let (made, environment) = (Arc::clone(&self.client), self.environment.clone());
-        task::blocking("read certificates", move || client(&made, &environment)).await
+        let networks = self.networks;
+        let make = move || client(&made, &environment, networks);
+        task::blocking("read certificates", make).await
     }
 
     /// Joins the queue of calls of `model` for a thread of `project`. Cancel safe.
@@ -156,7 +165,7 @@ impl Providers {
     ) -> Result<(Arc<Client>, Access), NoAccess> {
         let (secrets, clients) = (Arc::clone(&self.secrets), Arc::clone(&self.client));
         let known = Arc::clone(&self.known);
-        let environment = self.environment.clone();
+        let (environment, networks) = (self.environment.clone(), self.networks);
         let (model, project) = (model.clone(), project.clone());
         let look_up = move || {
             let access = Access::of(&model, &secrets, &project)?;
@@ -164,7 +173,7 @@ impl Providers {
             for secret in access.hidden() {
                 known.learn(scope, secret);
             }
-            Ok((client(&clients, &environment)?, access))
+            Ok((client(&clients, &environment, networks)?, access))
         };
         task::blocking("look up secrets", look_up).await
     }
@@ -182,11 +191,12 @@ fn scope(owner: Owner, project: &ProjectEnv) -> Option<&str> {
 fn client(
     made: &OnceLock<Arc<Client>>,
     environment: &Environment,
+    networks: Networks,
 ) -> Result<Arc<Client>, BadRoots> {
     if let Some(client) = made.get() {
         return Ok(Arc::clone(client));
     }
-    let client = Arc::new(Client::new(environment)?);
+    let client = Arc::new(Client::new(environment, networks)?);
     Ok(Arc::clone(made.get_or_init(|| client)))
 }
 

@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_yaml::{Mapping, Value};
 
-use super::{Args, CgroupUse, Environment, Error, LogFormat, SettingOrigin, absolute};
+use super::{Args, CgroupUse, Environment, Error, LogFormat, Networks, SettingOrigin, absolute};
 
 /// A setting as users know it.
 #[derive(Debug)]
@@ -212,6 +212,12 @@ pub(super) const SETTINGS: [Setting; 27] = [
         Shape::Number,
         "The idempotency key of a removed run starts nothing for so many days.",
     ),
+    setting(
+        "http.networks",
+        "RYE_HTTP_NETWORKS",
+        Shape::Text,
+        "Hosts that items may call: public; private: also loopback and private networks; any: also link-local addresses and metadata services.",
+    ),
 ];
 
 /// Values of one source.
@@ -236,6 +242,7 @@ pub(super) struct Layer {
     pub(super) limits: LimitsLayer,
     pub(super) budget: BudgetLayer,
     pub(super) retention: RetentionLayer,
+    pub(super) http: HttpLayer,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -283,6 +290,12 @@ pub(super) struct RetentionLayer {
     pub(super) older_than_days: Option<Days>,
     pub(super) keep: Option<usize>,
     pub(super) keys_days: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct HttpLayer {
+    pub(super) networks: Option<Networks>,
 }
 
 /// A number of days, or `never`.

@@ -107,6 +107,7 @@ fn every_setting_can_be_set_by_its_variable() {
         ("RYE_RETENTION_OLDER_THAN_DAYS", "never"),
         ("RYE_RETENTION_KEEP", "8"),
         ("RYE_RETENTION_KEYS_DAYS", "9"),
+        ("RYE_HTTP_NETWORKS", "public"),
     ];
     assert_eq!(
         values.map(|(name, _)| name),
@@ -150,6 +151,7 @@ fn every_setting_can_be_set_by_its_variable() {
     assert_eq!(host.config.limits.memory_mb, None);
     assert_eq!(config.budget.day, Usd::parse("0.5").ok());
     assert_eq!(config.budget.month, None);
+    assert_eq!(config.networks, Networks::Public);
 }
 
 #[test]
@@ -368,6 +370,11 @@ fn invalid_setting_is_reported_with_origin() {
             "the environment variable RYE_LOG_FORMAT is invalid: ",
         ),
         (
+            ("RYE_HTTP_NETWORKS", "none"),
+            "the environment variable RYE_HTTP_NETWORKS is invalid: unknown variant `none`, expected one of \
+             `public`, `private`, `any`",
+        ),
+        (
             ("RYE_LOG_LEVEL", "a=b=c"),
             "`a=b=c` is not a log level or filter (environment variable RYE_LOG_LEVEL): ",
         ),
@@ -468,6 +475,7 @@ fn pages_list_every_setting_with_variable_and_default() {
         ("limits.output_bytes", output.clone()),
         ("limits.message_bytes", message.clone()),
         ("limits.tree_runs", limits.tree_runs.to_string()),
+        ("http.networks", format!("`{}`", config.networks)),
     ] {
         settings.assert_cell(key, "default", value);
     }

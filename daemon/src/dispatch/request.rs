@@ -336,7 +336,7 @@ fn was_not_sent(failure: &http::Failure) -> bool {
     use http::Failure as F;
     matches!(
         failure,
-        F::Unsendable(_) | F::Connect(_) | F::Certificate(_)
+        F::Unsendable(_) | F::Network(_) | F::Connect(_) | F::Certificate(_)
     )
 }
 
@@ -345,9 +345,12 @@ fn is_transient(failure: &http::Failure) -> bool {
     use http::Failure as F;
     match failure {
         F::Connect(_) | F::Unanswered(_) | F::Silent(_) | F::Cut(_) => true,
-        F::Unsendable(_) | F::Certificate(_) | F::Headers | F::TooLarge(_) | F::Unreadable(_) => {
-            false
-        }
+        F::Unsendable(_)
+        | F::Network(_)
+        | F::Certificate(_)
+        | F::Headers
+        | F::TooLarge(_)
+        | F::Unreadable(_) => false,
     }
 }
 

@@ -20,7 +20,11 @@ const PATIENCE: Patience = Patience {
 };
 
 fn client() -> Client {
-    Client::new(&Environment::default()).unwrap()
+    reaching(Networks::Private)
+}
+
+fn reaching(networks: Networks) -> Client {
+    Client::new(&Environment::default(), networks).unwrap()
 }
 
 fn to(address: SocketAddr, patience: Patience) -> Request {
@@ -191,6 +195,65 @@ async fn headers_are_bounded() {
 }
 
 #[tokio::test]
+async fn call_reaches_only_configured_networks() {
+    for (host, described) in [
+        ("127.0.0.1", "127.0.0.1"),
+        ("localhost", "127.0.0.1 (`localhost`)"),
+        ("[::ffff:127.0.0.1]", "::ffff:7f00:1"),
+    ] {
+        let (address, mut tasks) = saying("HTTP/1.1 204 None\r\n\r\n").await;
+        let request = || {
+            let url = format!("http://{host}:{}/", address.port());
+            Request::post(&url, Bytes::from_static(b"1"), PATIENCE).unwrap()
+        };
+        let refused = reaching(Networks::Public).send(request()).await;
+        let Err(Failure::Network(refused)) = refused.map(|_| ()) else {
+            panic!("{host}");
+        };
+        let refused = refused.to_string();
+        assert!(
+            refused.contains(described) && refused.contains("set it to `private`"),
+            "{refused}"
+        );
+        let client = reaching(Networks::Public);
+        let answer = client.send(request().to_any_network());
+        assert_eq!(answer.await.unwrap().status(), 204, "{host}");
+        assert!(tasks.next().await.is_some());
+    }
+}
+
+#[tokio::test]
+async fn proxy_of_environment_is_used_for_tls_only() {
+    let (address, mut tasks) = saying("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n").await;
+    let variables = [
+        (
+            "HTTPS_PROXY",
+            format!("http://localhost:{}", address.port()),
+        ),
+        ("NO_PROXY", "direct.invalid".to_owned()),
+    ];
+    let environment = Environment::of(variables.map(|(name, value)| (name.into(), value.into())));
+    // The proxy is the user's: its own address is not checked.
+    let client = Client::new(&environment, Networks::Public).unwrap();
+    let sent = |url: &str| {
+        let request = Request::post(url, Bytes::from_static(b"1"), PATIENCE).unwrap();
+        client.send(request)
+    };
+    for url in ["https://direct.invalid/", "http://named.invalid/"] {
+        let failed = sent(url).await.map(|_| ());
+        assert!(matches!(failed, Err(Failure::Connect(_))), "{failed:?}");
+    }
+    let refused = sent("https://10.0.0.1/").await.map(|_| ());
+    assert!(matches!(refused, Err(Failure::Network(_))), "{refused:?}");
+    assert!(sent("https://named.invalid/").await.is_err());
+    let request = tasks.next().await.unwrap();
+    assert!(
+        request.starts_with("CONNECT named.invalid:443 "),
+        "{request}"
+    );
+}
+
+#[tokio::test]
 async fn error_body_is_cut() {
     for (length, body, expected) in [
         (3, "abc", "abc"),
@@ -250,7 +313,7 @@ async fn certificate_requires_trusted_authority() {
             let answer = b"HTTP/1.1 204 None\r\n\r\n";
             peer.write_all(answer).await.unwrap();
         });
-        let client = Client::new(&trusting(&file)).unwrap();
+        let client = Client::new(&trusting(&file), Networks::Private).unwrap();
         let url = format!("https://localhost:{port}/");
         let request = Request::post(&url, Bytes::from_static(b"{\"a\":1}"), PATIENCE).unwrap();
         let answer = client.send(request).await.map(|answer| answer.status());
@@ -268,7 +331,9 @@ fn file_without_certificates_is_named() {
     let empty = directory.path().join("empty.pem");
     std::fs::write(&empty, "").unwrap();
     for file in [empty, directory.path().join("absent.pem")] {
-        let error = Client::new(&trusting(&file)).unwrap_err().to_string();
+        let error = Client::new(&trusting(&file), Networks::Private)
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("SSL_CERT_FILE") && error.contains(&file.display().to_string()),
             "{error}"

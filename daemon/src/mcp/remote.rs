@@ -48,7 +48,7 @@ impl Error {
         match self {
             Self::Http(failure) => matches!(
                 failure,
-                F::Unsendable(_) | F::Connect(_) | F::Certificate(_)
+                F::Unsendable(_) | F::Network(_) | F::Connect(_) | F::Certificate(_)
             ),
             Self::Unwritable(_) => true,
             Self::Status(_) | Self::ContentType(_) | Self::Cut => false,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use rye_core::provider::{Endpoint, HeaderValue, ResolvedModel};
+use rye_core::provider::{Endpoint, HeaderValue, Owner, ResolvedModel};
 
 use super::NoAccess;
 use super::secrets::{Given, ProjectEnv, Refused, Secret, Secrets};
@@ -23,6 +23,7 @@ pub(super) struct Access {
     /// Name of the secret that it uses.
     pub(super) secret: Option<String>,
     url: String,
+    owner: Owner,
     patience: Patience,
     headers: Vec<(String, String)>,
     private_headers: Vec<(String, Secret)>,
@@ -48,6 +49,7 @@ impl Access {
                     provider: provider(),
                     problem,
                 })?,
+            owner: endpoint.owner,
             patience: Patience {
                 connect: seconds(endpoint.timeouts.connect),
                 headers: seconds(endpoint.timeouts.headers),
@@ -103,6 +105,9 @@ impl Access {
     /// Makes a request with `body`.
     pub(super) fn request(&self, body: Bytes) -> Result<Request, http::Failure> {
         let mut request = Request::post(&self.url, body, self.patience)?;
+        if self.owner == Owner::User {
+            request = request.to_any_network();
+        }
         for (name, value) in &self.headers {
             request = request.header(name, value)?;
         }

@@ -355,7 +355,7 @@ fn request_id(answer: &HttpResponse, access: &Access) -> Option<String> {
 fn failed(failure: &http::Failure, begun: bool) -> Failed {
     let stream = |fault| Failed::Stream { fault, begun };
     match failure {
-        http::Failure::Unsendable(_) => Failed::Unsendable,
+        http::Failure::Unsendable(_) | http::Failure::Network(_) => Failed::Unsendable,
         http::Failure::Connect(_) => Failed::Connect,
         http::Failure::Certificate(_) => Failed::Certificate,
         http::Failure::Unanswered(_) => Failed::Unanswered,

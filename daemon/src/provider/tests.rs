@@ -54,12 +54,19 @@ fn model(address: SocketAddr) -> ResolvedModel {
 }
 
 fn providers_with(variables: &[(&str, &str)]) -> (Arc<ManualClock>, Providers) {
+    providers_reaching(Networks::Private, variables)
+}
+
+fn providers_reaching(
+    networks: Networks,
+    variables: &[(&str, &str)],
+) -> (Arc<ManualClock>, Providers) {
     let clock = Arc::new(ManualClock::default());
     let variables = variables.iter();
     let variables = variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));
     let environment = Environment::of(variables);
     let timer: Arc<dyn Timer> = Arc::<ManualClock>::clone(&clock);
-    let providers = Providers::new(&environment, &[], timer);
+    let providers = Providers::new(&environment, &[], networks, timer);
     (clock, providers)
 }
 

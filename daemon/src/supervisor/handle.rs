@@ -127,6 +127,7 @@ impl Supervisor {
                 providers: Providers::new(
                     &config.environment,
                     &config.env.secrets,
+                    config.networks,
                     Arc::clone(&clock),
                 ),
                 clock,

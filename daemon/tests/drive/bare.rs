@@ -19,7 +19,7 @@ use rye_host::crash_suspects::Suspects;
 use rye_journal::testing::Key;
 use rye_journal::{Filter, Journal, Options, Signer, Summary};
 use ryed::async_log::Logs;
-use ryed::config::{Args, Environment, load};
+use ryed::config::{Args, Environment, Networks, load};
 use ryed::contracts::Contracts;
 use ryed::drive::Job;
 use ryed::graphs::Graphs;
@@ -165,7 +165,12 @@ pub(crate) async fn recovered(
         contracts: Contracts::default(),
         logs: Logs::default(),
         runs: Weak::<NoOtherRuns>::new(),
-        providers: Providers::new(&Environment::default(), &[], Arc::new(HostClock)),
+        providers: Providers::new(
+            &Environment::default(),
+            &[],
+            Networks::default(),
+            Arc::new(HostClock),
+        ),
         clock: Arc::new(HostClock),
         caps: Caps::default(),
         suspects: Arc::new(Suspects::open(directory, [], Death::Unknown)),

@@ -1,7 +1,7 @@
 //! Answers of hosts: compressed ones, and each violation of the protocol.
 
 use std::io::Write as _;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -94,4 +94,77 @@ fn a_host_that_misbehaves_is_an_error_and_takes_no_more_than_its_bounds() {
     );
     let _failed = call(&world, "tls", &json!({})).code(1);
     drop(silent);
+}
+
+#[test]
+fn tool_calls_only_configured_networks() {
+    let world = World::new();
+    let refused = |name: &str, url: &str, described: &[&str]| {
+        let unused = SocketAddr::from(([127, 0, 0, 1], 1));
+        let config = format!("url: \"{url}\"\nretry: {{max_attempts: 5}}");
+        tool(&world, name, unused, "", &config);
+        let out = call(&world, name, &json!({})).code(1);
+        let out = out.stderr_contains(described).json();
+        assert_eq!(out["metadata"]["code"], "http_failed", "{out}");
+        assert_eq!(out["metadata"]["retryable"], Value::Null, "{out}");
+    };
+    let metadata = "is a link-local or metadata address, which the setting `http.networks: private` refuses; set it to `any`";
+    for (name, host) in [
+        ("plain", "169.254.169.254"),
+        ("aws", "[fd00:ec2::254]"),
+        ("mapped", "[::ffff:169.254.169.254]"),
+    ] {
+        refused(
+            name,
+            &format!("http://{host}/latest/meta-data"),
+            &[metadata],
+        );
+    }
+    // Redirects and names are checked, too.
+    let peer = Peer::new(vec![
+        answer("302 Found", "Location: /again\r\n", ""),
+        super::ok("{}"),
+    ]);
+    tool(&world, "own", peer.address, "", "url: \"http://HOST/a\"");
+    let _ok = call(&world, "own", &json!({})).code(0);
+    let _stopped = world.ryectl("daemon stop").ok();
+
+    let _daemon = world.start("http: {networks: public}\n");
+    let local = [
+        "is a loopback, private or reserved address",
+        "`http.networks: public`",
+        "set it to `private`",
+    ];
+    let peer = Peer::new(vec![super::ok("{}")]);
+    let port = peer.address.port();
+    refused("address", &format!("http://127.0.0.1:{port}/"), &local);
+    refused(
+        "name",
+        &format!("http://localhost:{port}/"),
+        &[&local[..], &["127.0.0.1 (`localhost`)"]].concat(),
+    );
+    assert!(peer.received().is_empty());
+}
+
+#[test]
+fn proxy_resolves_names_and_literal_addresses_are_checked() {
+    let mut world = World::new();
+    let proxy = Peer::new(vec![answer("403 Forbidden", "", "")]);
+    let address = format!("http://localhost:{}", proxy.address.port());
+    world.find_models_by(vec![("HTTPS_PROXY", address)]);
+    let _daemon = world.start("http: {networks: public}\n");
+    for (name, url) in [
+        ("literal", "https://10.0.0.1/"),
+        ("named", "https://example.invalid/"),
+    ] {
+        tool(&world, name, proxy.address, "", &format!("url: \"{url}\""));
+        let out = call(&world, name, &json!({})).code(1);
+        let is_refused = out.stderr().contains("http.networks");
+        assert_eq!(is_refused, name == "literal", "{}", out.stderr());
+    }
+    let received = proxy.received();
+    assert!(
+        received.len() == 1 && received[0].starts_with("CONNECT example.invalid:443 "),
+        "{received:?}"
+    );
 }

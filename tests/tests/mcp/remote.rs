@@ -142,3 +142,19 @@ fn a_server_on_another_host_that_breaks_the_rules_fails_its_call() {
         );
     }
 }
+
+#[test]
+fn mcp_server_on_refused_network_is_not_called() {
+    let (address, heard) = serve(|_, message| proper(message, &json!({"content": []})));
+    let world = world_with(address);
+    let _stopped = world.ryectl("daemon stop").ok();
+    heard.lock().unwrap().clear();
+    let _daemon = world.start("http: {networks: public}\n");
+    let out = execute(&world, "mcp/docs/ask", &json!({}));
+    let error = out["error"].as_str().unwrap();
+    assert!(
+        error.contains("127.0.0.1 is a loopback") && error.contains("`http.networks: public`"),
+        "{out}"
+    );
+    assert!(heard.lock().unwrap().is_empty());
+}

@@ -120,6 +120,29 @@ async fn project_provider_gets_no_daemon_secrets() {
 }
 
 #[tokio::test]
+async fn networks_limit_provider_files_of_projects_only() {
+    let project = ProjectEnv::new("/p", [("KEY".to_owned(), "k3y".to_owned())]);
+    for (owner, is_called) in [(Owner::User, true), (Owner::Project, false)] {
+        let (address, mut tasks) = saying("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n").await;
+        let (_clock, providers) = providers_reaching(Networks::Public, &[("KEY", "k3y")]);
+        let model = model_of(owner, &format!("base_url: http://{address}"));
+        let permit = providers.enter(&model, &project).await.unwrap();
+        let mut call = permit.call(&model, &errors(), 1, BODY.to_owned());
+        let failure = failure(&mut call).await;
+        let Trouble::Met(text) = &failure.trouble else {
+            assert!(is_called, "{failure:?}");
+            assert!(tasks.next().await.is_some());
+            continue;
+        };
+        assert!(
+            !is_called && text.contains("`http.networks: public`"),
+            "{text}"
+        );
+        assert_eq!(failure.verdict.charge, Charge::Nothing);
+    }
+}
+
+#[tokio::test]
 async fn provider_without_secret_gets_none() {
     let head = head_of(Owner::User, "auth: []", &[("KEY", "k3y")], &[]).await;
     assert!(!head.contains("k3y"), "{head}");
