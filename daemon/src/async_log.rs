@@ -172,10 +172,18 @@ impl Log {
 
     /// Opens one of the two files, if it exists. Blocks.
     fn look(&self, name: &str) -> io::Result<Option<File>> {
+        match self.directory()? {
+            Some(directory) => directory.look(name),
+            None => Ok(None),
+        }
+    }
+
+    /// Opens the directory of the run's files, if it exists. Blocks.
+    fn directory(&self) -> io::Result<Option<Dir>> {
         let place = Path::new("state/threads").join(self.run.as_str());
         let directory = Dir::of_run(&self.spec).and_then(|root| root.enter(&place));
         match directory {
-            Ok(directory) => directory.look(name),
+            Ok(directory) => Ok(Some(directory)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }

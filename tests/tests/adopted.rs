@@ -72,6 +72,16 @@ impl Copied {
         let told = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(5), "{told}");
         assert!(told.contains("--adopt-copy"), "{told}");
+        let autostart = self.world.ryectl("ps").env("RYE_SOCKET", "");
+        let _refused = autostart
+            .arg("--state-dir")
+            .arg(&self.state)
+            .run()
+            .code(69)
+            .stderr_contains(&[
+                "it refused to start; it said: the state directory",
+                "is a copy",
+            ]);
     }
 
     fn ask(&self, words: &str) -> Ryectl {

@@ -1,5 +1,6 @@
 //! Output of a step: shown if the step fails, and live.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 
@@ -41,7 +42,7 @@ fn a_failed_step_shows_its_exit_code_and_the_last_lines_of_both_streams() {
     assert_eq!(error["stderr_tail"], "warning: deprecated", "{error}");
     let page = format!(".ai/knowledge/agent/threads/t/fails/{run}.md");
     let page = until("the page of the run", || {
-        std::fs::read_to_string(world.project().join(&page))
+        fs::read_to_string(world.project().join(&page))
             .ok()
             .filter(|page| page.contains("error"))
     });
@@ -76,7 +77,7 @@ nodes:
     let id = run["run_id"].as_str().unwrap();
     let page = format!(".ai/knowledge/agent/threads/t/silent/{id}.md");
     let _page = until("the page to say why", || {
-        std::fs::read_to_string(world.project().join(&page))
+        fs::read_to_string(world.project().join(&page))
             .ok()
             .filter(|page| page.contains(why))
     });
@@ -194,6 +195,38 @@ nodes:
         .json_lines();
     assert_eq!(lines[0]["heading"], "step 1 build[0]", "{lines:?}");
     let _unknown = world.ryectl("logs t-nothing-1-aaaaaaaaaa").run().code(3);
+}
+
+#[test]
+fn logs_report_that_files_of_the_run_are_gone() {
+    let world = World::new();
+    let node =
+        "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: 'echo one'}}}";
+    world.graph("t/one", node);
+    world.graph("t/silent", &node.replace("echo one", "true"));
+    let (one, silent) = (world.start_run("t/one"), world.start_run("t/silent"));
+    for run in [&one, &silent] {
+        assert_eq!(world.settled(run)["status"], "completed");
+    }
+    let logs = |run: &str| world.ryectl("logs").arg(run).ok().stdout();
+    let directory = |run: &str| world.project().join(".ai/state/threads").join(run);
+    until("the files of the silent run", || {
+        directory(&silent).is_dir().then_some(())
+    });
+    assert_eq!(
+        (logs(&one).contains("one"), logs(&silent).as_str()),
+        (true, "")
+    );
+    fs::remove_dir_all(directory(&one)).unwrap();
+    let gone = format!(
+        "[no output is left: `.ai/state/threads/{one}` does not exist; `ryectl steps {one}` and `ryectl events {one}` show \
+         the results]\n"
+    );
+    assert_eq!(logs(&one), gone);
+    assert_eq!(
+        world.ryectl("logs --tail 5 -f").arg(&one).ok().stdout(),
+        gone
+    );
 }
 
 /// Listens to the events of `run` and the output of its tools. It is connected once the first line arrives.

@@ -55,8 +55,7 @@ pub(super) async fn start(endpoint: &Endpoint) -> Result<Client, Error> {
                 source,
             })?
         {
-            let is_refused = status.code() == Some(i32::from(Exit::Precondition.code()));
-            if !is_refused || endpoint.holder() == Holder::None {
+            if !is_refused(status) || endpoint.holder() == Holder::None {
                 return Err(not_ready(describe(status), log));
             }
             // Another daemon holds the state directory; most likely another client has just started it.
@@ -78,8 +77,16 @@ pub(super) async fn start(endpoint: &Endpoint) -> Result<Client, Error> {
     }
 }
 
+/// True if the daemon refused to start, and said why in its log.
+fn is_refused(status: ExitStatus) -> bool {
+    status.code() == Some(i32::from(Exit::Precondition.code()))
+}
+
 /// Describes the end of a daemon that did not start. Its parent reports the signal that ended it as exit code.
 fn describe(status: ExitStatus) -> String {
+    if is_refused(status) {
+        return "it refused to start".to_owned();
+    }
     let code = status.code().filter(|code| *code > 128);
     let signal = status.signal().or(code.map(|code| code - 128));
     let Some(Ok(signal)) = signal.map(Signal::try_from) else {
@@ -263,7 +270,8 @@ mod tests {
     #[test]
     fn signal_of_failed_start_is_named_with_limit_of_shell() {
         for (status, expected) in [
-            (5 << 8, "it ended with exit status: 5"),
+            (5 << 8, "it refused to start"),
+            (1 << 8, "it ended with exit status: 1"),
             (
                 153 << 8,
                 "SIGXFSZ ended it: this shell limits the size of files (`ulimit -Hf`)",

@@ -11,6 +11,6 @@ mod dir;
 
 mod draft;
 
-pub use self::dir::{Dir, Entry, EntryKind, Found, boot_id, identity};
+pub use self::dir::{Dir, Entries, Entry, EntryKind, Found, boot_id, identity};
 pub use self::draft::{Draft, temporary_name};
 pub use self::open::{open, open_without_links};

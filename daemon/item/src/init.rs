@@ -34,6 +34,8 @@ pub enum Error {
         "`{path}` is your user space, which is never a project; run `ryectl init` in a folder below it"
     )]
     UserSpace { path: PathBuf },
+    #[error("the path `{path}` is not UTF-8, which no item may have; rename the directory")]
+    NotText { path: PathBuf },
     #[error("failed to get your signing key")]
     Key {
         #[source]
@@ -66,7 +68,7 @@ pub enum Error {
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::UserSpace { .. } => ErrorKind::Precondition,
+            Self::UserSpace { .. } | Self::NotText { .. } => ErrorKind::Precondition,
             Self::Key { source } => source.kind(),
             Self::Trust { source } => source.kind(),
             Self::Write { source, .. } => file::kind(source),
@@ -117,6 +119,11 @@ pub fn init(
     };
     if same(project, user_space) {
         return Err(Error::UserSpace {
+            path: project.to_owned(),
+        });
+    }
+    if project.to_str().is_none() {
+        return Err(Error::NotText {
             path: project.to_owned(),
         });
     }

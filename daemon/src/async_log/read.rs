@@ -124,6 +124,13 @@ impl Reader {
         }
     }
 
+    /// True if the directory of the run's files does not exist.
+    pub async fn has_no_directory(&self) -> io::Result<bool> {
+        let log = Arc::clone(&self.log);
+        let look = move || log.directory().map(|directory| directory.is_none());
+        self.pool.read("look for the files of a run", look).await
+    }
+
     /// Resolves when there may be more.
     pub async fn grown(&mut self) {
         // Cannot fail: `log` keeps the sender alive.

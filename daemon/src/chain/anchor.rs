@@ -350,12 +350,12 @@ impl<'a> Walk<'a> {
                 return Err(too_many(&self.from));
             }
             let directory = first.enter(&below).map_err(failed)?;
-            let (entries, is_cut) = directory.entries(MOST_ENTRIES).map_err(failed)?;
-            seen += entries.len();
-            if is_cut || seen > MOST_ENTRIES {
+            let entries = directory.entries(MOST_ENTRIES).map_err(failed)?;
+            seen += entries.list.len() + entries.foreign.len();
+            if entries.is_cut || seen > MOST_ENTRIES {
                 return Err(too_many(&self.from));
             }
-            for Entry { name, kind } in entries {
+            for Entry { name, kind } in entries.list {
                 if kind == EntryKind::Directory {
                     let is_excluded = self.excluded.contains(&name.as_str());
                     if self.is_deep && !is_excluded {

@@ -23,7 +23,7 @@ pub(super) fn remove(root: &Dir, run: &RunId, item: &str, writes: &Writes<'_>) -
     writes.reach(FailPlace::ExportRemoval)?;
     if let Some(threads) = enter(root, Path::new(THREADS))? {
         if let Some(files) = enter(&threads, Path::new(run.as_str()))? {
-            let (entries, _) = files.entries(MAX_FILES)?;
+            let entries = files.entries(MAX_FILES)?.list;
             let files_of_it = entries.iter().filter(|entry| entry.kind == EntryKind::File);
             for entry in files_of_it {
                 files.remove(&entry.name)?;

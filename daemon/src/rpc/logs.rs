@@ -10,6 +10,7 @@ use std::io;
 use std::pin::Pin;
 
 use futures_util::{Stream, stream};
+use rye_core::id::RunId;
 use rye_proto::v1;
 use tonic::Status;
 
@@ -23,6 +24,8 @@ type Rest = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
 pub(super) struct Lines {
     reader: Reader,
+    /// The run, if nothing was read so far and missing files are to be reported.
+    unread: Option<RunId>,
     /// Read and not yet sent.
     pieces: VecDeque<Piece>,
     tail: Option<u32>,
@@ -33,9 +36,12 @@ pub(super) struct Lines {
 impl Lines {
     /// The last `tail` lines of `reader`, and with `follow` also new ones.
     pub(super) fn new(run: Visible, reader: Reader, tail: Option<u32>, follow: bool) -> Self {
+        let is_over = follow || run.status().is_terminal();
+        let unread = is_over.then(|| run.id.clone());
         let rest: Rest = Box::pin(async move { run.settled().await });
         Self {
             reader,
+            unread,
             pieces: VecDeque::new(),
             tail,
             rest: follow.then_some(rest),
@@ -58,6 +64,7 @@ impl Lines {
     async fn next(&mut self) -> Result<Option<Piece>, Status> {
         loop {
             if let Some(piece) = self.pieces.pop_front() {
+                self.unread = None;
                 return Ok(Some(piece));
             }
             let read = match self.tail.take() {
@@ -75,7 +82,7 @@ impl Lines {
                 continue;
             }
             let Some(rest) = &mut self.rest else {
-                return Ok(None);
+                return self.missing().await;
             };
             tokio::select! {
                 () = self.reader.grown() => {}
@@ -86,6 +93,25 @@ impl Lines {
                 }
             }
         }
+    }
+
+    /// A remark if there was no output and the files of the run do not exist.
+    async fn missing(&mut self) -> Result<Option<Piece>, Status> {
+        let Some(run) = self.unread.take() else {
+            return Ok(None);
+        };
+        let is_missing = self.reader.has_no_directory().await;
+        if !is_missing.map_err(|error| unread(&error))? {
+            return Ok(None);
+        }
+        let text = format!(
+            "[no output is left: `.ai/state/threads/{run}` does not exist; `ryectl steps {run}` and `ryectl events {run}` \
+             show the results]\n"
+        );
+        Ok(Some(Piece {
+            heading: String::new(),
+            text,
+        }))
     }
 }
 

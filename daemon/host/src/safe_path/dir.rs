@@ -1,9 +1,10 @@
 //! An open directory, and the operations on the files below it.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path};
 use std::sync::OnceLock;
@@ -50,6 +51,17 @@ fn identity_of((device, inode): (u64, u64)) -> DirectoryIdentity {
 pub struct Entry {
     pub name: String,
     pub kind: EntryKind,
+}
+
+/// Entries of a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Entries {
+    /// Entries by name.
+    pub list: Vec<Entry>,
+    /// Entries whose names are not UTF-8.
+    pub foreign: Vec<(OsString, EntryKind)>,
+    /// True if there are more; then these are an arbitrary part.
+    pub is_cut: bool,
 }
 
 /// Identity and length of a file that was found by its path.
@@ -228,34 +240,40 @@ impl Dir {
         }
     }
 
-    /// Returns the entries by name, except those whose names are not UTF-8. The flag is true if there are more than
-    /// `most`; then the returned ones are an arbitrary part.
-    pub fn entries(&self, most: usize) -> io::Result<(Vec<Entry>, bool)> {
-        let mut entries = Vec::new();
+    /// Returns at most `most` entries.
+    pub fn entries(&self, most: usize) -> io::Result<Entries> {
+        let mut entries = Entries::default();
         for entry in nix::dir::Dir::from_fd(self.0.try_clone()?)?.iter() {
             let entry = entry?;
-            let Ok(name) = entry.file_name().to_str() else {
-                continue;
-            };
-            if matches!(name, "." | "..") {
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            if entries.len() == most {
-                return Ok((entries, true));
+            if entries.list.len() + entries.foreign.len() == most {
+                entries.is_cut = true;
+                return Ok(entries);
             }
             let kind = match entry.file_type() {
                 Some(kind) => kind_of(kind),
                 None => self.kind(name)?,
             };
-            let name = name.to_owned();
-            entries.push(Entry { name, kind });
+            if let Ok(name) = name.to_str() {
+                let name = name.to_owned();
+                entries.list.push(Entry { name, kind });
+            } else {
+                let name = OsStr::from_bytes(name.to_bytes());
+                entries.foreign.push((name.to_owned(), kind));
+            }
         }
-        entries.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok((entries, false))
+        entries.list.sort_by(|one, other| one.name.cmp(&other.name));
+        entries
+            .foreign
+            .sort_by(|(one, _), (other, _)| one.cmp(other));
+        Ok(entries)
     }
 
     /// Reads the kind of an entry, for file systems whose directories do not contain it.
-    fn kind(&self, name: &str) -> io::Result<EntryKind> {
+    fn kind(&self, name: &CStr) -> io::Result<EntryKind> {
         let found = stat::fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
         Ok(kind_of_mode(found.st_mode))
     }

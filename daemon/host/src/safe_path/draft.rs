@@ -181,7 +181,7 @@ fn is_shared(name: &str) -> bool {
 
 /// Removes drafts of dead writers in `dir`; `now` is the current time of its file system.
 fn sweep(dir: &Dir, now: i64) {
-    let entries = dir.entries(MOST_ENTRIES).map(|(entries, _)| entries);
+    let entries = dir.entries(MOST_ENTRIES).map(|entries| entries.list);
     for entry in entries.into_iter().flatten() {
         let is_old = |modified| now.saturating_sub(modified) > OLD;
         if is_shared(&entry.name) && dir.modified(&entry.name).is_some_and(is_old) {
@@ -289,7 +289,7 @@ mod tests {
         let draft = Draft::with_mode(&dir, temporary_name("1"), 0o600).unwrap();
         assert_eq!(draft.file.metadata().unwrap().mode() & 0o777, 0o600);
         draft.commit("a").unwrap();
-        assert_eq!(dir.entries(9).unwrap().0.len(), 1);
+        assert_eq!(dir.entries(9).unwrap().list.len(), 1);
         assert!(folder.path().join("a").exists());
     }
 }

@@ -103,3 +103,16 @@ fn ensuring_key_keeps_user_trust_decision() {
     user_key(root.path(), &keys, Timestamp::default()).unwrap();
     assert!(entry.exists());
 }
+
+#[test]
+fn project_path_that_is_not_utf8_is_refused_before_anything_is_written() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let stage = tempfile::tempdir().unwrap();
+    let project = stage.path().join(std::ffi::OsStr::from_bytes(b"no\xff"));
+    fs::create_dir(&project).unwrap();
+    let keys = KeyDir::of_user(stage.path());
+    let refused = init(&project, stage.path(), &keys, Timestamp::default()).unwrap_err();
+    assert!(refused.to_string().contains("is not UTF-8"), "{refused}");
+    assert_eq!(fs::read_dir(&project).unwrap().count(), 0);
+    assert!(!keys.path().exists());
+}

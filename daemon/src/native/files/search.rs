@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::lines::{LineId, shown as line_shown, split};
 use super::place::Workspace;
-use super::walk::{Cut, MOST_ENTRIES, Visit, Walk, is_ignored, pattern, rules_of};
+use super::walk::{Cut, Foreign, MOST_ENTRIES, Visit, Walk, is_ignored, pattern, rules_of};
 use super::{Error, Watch, failed, shown};
 use rye_host::safe_path::{Dir, EntryKind};
 
@@ -47,9 +47,12 @@ pub(super) fn ls(place: &Workspace, asked: &LsParams) -> Result<Value, Error> {
     let given = asked.path.as_deref().unwrap_or(".");
     let (directory, path) = place.directory(given)?;
     let listed = directory.entries(MOST_ENTRIES);
-    let (mut entries, has_more) = listed.map_err(|error| failed(&path, error))?;
+    let listed = listed.map_err(|error| failed(&path, error))?;
     let mut rules = place.rules_above(&path);
-    rules.extend(rules_of(&directory, &path, &entries));
+    rules.extend(rules_of(&directory, &path, &listed.list));
+    let mut foreign = Foreign::default();
+    foreign.note(&listed, &rules, &path);
+    let mut entries = listed.list;
     entries.retain(|entry| {
         let is_directory = entry.kind == EntryKind::Directory;
         !entry.name.starts_with('.') && !is_ignored(&rules, &path.join(&entry.name), is_directory)
@@ -58,7 +61,7 @@ pub(super) fn ls(place: &Workspace, asked: &LsParams) -> Result<Value, Error> {
         let is_directory = entry.kind == EntryKind::Directory;
         (!is_directory, entry.name.to_lowercase(), entry.name.clone())
     });
-    let is_truncated = has_more || entries.len() > MOST_FOUND;
+    let is_truncated = listed.is_cut || entries.len() > MOST_FOUND;
     entries.truncate(MOST_FOUND);
     let mut output = String::new();
     let mut told = Vec::new();
@@ -79,10 +82,11 @@ pub(super) fn ls(place: &Workspace, asked: &LsParams) -> Result<Value, Error> {
     }
     Ok(json!({
         "success": true,
-        "output": noted(output, is_truncated.then_some(Cut::Enough), "nothing is in it"),
+        "output": noted(output, is_truncated.then_some(Cut::Enough), &foreign, "nothing is in it"),
         "entries": told,
         "count": told.len(),
         "truncated": is_truncated,
+        "not_utf8": foreign.count,
     }))
 }
 
@@ -116,16 +120,17 @@ pub(super) fn glob(place: &Workspace, asked: &Globbed, watch: &Watch) -> Result<
         found: Vec::new(),
     };
     let walk = Walk::new(place, watch, [asked.pattern.as_str()])?;
-    let cut = walk.run(&directory, &path, &mut files);
+    let (cut, foreign) = walk.run(&directory, &path, &mut files);
     let found = files.found;
     let mut output = found.join("\n");
     output.push_str(if found.is_empty() { "" } else { "\n" });
     Ok(json!({
         "success": true,
-        "output": noted(output, cut, "no file fits the pattern"),
+        "output": noted(output, cut, &foreign, "no file fits the pattern"),
         "files": found,
         "count": found.len(),
         "truncated": cut.is_some(),
+        "not_utf8": foreign.count,
     }))
 }
 
@@ -253,20 +258,21 @@ pub(super) fn grep(place: &Workspace, asked: &Grepped, watch: &Watch) -> Result<
         output: String::new(),
         skipped: 0,
     };
-    let cut = if let Some((directory, path)) = &begin {
+    let (cut, foreign) = if let Some((directory, path)) = &begin {
         let walk = Walk::new(place, watch, asked.include.as_deref())?;
         walk.run(directory, path, &mut lines)
     } else {
         let found = place.file(given)?;
-        if let Some(content) = found.content(MOST_SEARCHED)? {
+        let cut = if let Some(content) = found.content(MOST_SEARCHED)? {
             let searched = lines.search(&found.path, &content);
             searched.is_break().then_some(Cut::Enough)
         } else {
             lines.skipped += 1;
             None
-        }
+        };
+        (cut, Foreign::default())
     };
-    let mut output = noted(lines.output, cut, "no line fits the pattern");
+    let mut output = noted(lines.output, cut, &foreign, "no line fits the pattern");
     if lines.skipped > 0 {
         let note = format!(
             "[{} files larger than {} MiB were not searched]\n",
@@ -281,12 +287,13 @@ pub(super) fn grep(place: &Workspace, asked: &Grepped, watch: &Watch) -> Result<
         "matches": lines.matches,
         "count": lines.matches.len(),
         "truncated": cut.is_some(),
+        "not_utf8": foreign.count,
     }))
 }
 
-/// Appends a note if there are no or incomplete results.
-fn noted(mut output: String, cut: Option<Cut>, nothing: &str) -> String {
-    if output.is_empty() && cut.is_none() {
+/// Appends notes if there are no or incomplete results.
+fn noted(mut output: String, cut: Option<Cut>, foreign: &Foreign, nothing: &str) -> String {
+    if output.is_empty() && cut.is_none() && foreign.count == 0 {
         return format!("[{nothing}]\n");
     }
     output.push_str(match cut {
@@ -297,5 +304,6 @@ fn noted(mut output: String, cut: Option<Cut>, nothing: &str) -> String {
             "[some directories are too large or too deep, and were not looked through]\n"
         }
     });
+    output.push_str(&foreign.line());
     output
 }

@@ -686,6 +686,47 @@ fn listing_has_directories_first_without_hidden_or_ignored() {
 }
 
 #[test]
+fn names_that_are_not_utf8_are_counted() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let stage = searched();
+    let put = |name: &[u8]| {
+        let path = stage.project().join(std::ffi::OsStr::from_bytes(name));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "fn\n").unwrap();
+    };
+    // The hidden file and the one in `.gitignore` are no visible entries.
+    for name in [
+        &b"src/bad\xff.rs"[..],
+        b"src/dir\xfe/inner.rs",
+        b"src/.\xff",
+        b"src/\xff.log",
+    ] {
+        put(name);
+    }
+    let note = "[left out, because the name is not UTF-8: 2, such as `bad\u{fffd}.rs`; rename, or use rye/bash]\n";
+    for (tool, params) in [
+        (FileTool::Ls, json!({"path": "src"})),
+        (FileTool::Glob, json!({"pattern": "*.rs"})),
+        (FileTool::Glob, json!({"pattern": "*.none"})),
+        (FileTool::Grep, json!({"pattern": "fn"})),
+    ] {
+        let answer = stage.ok(tool, params);
+        assert_eq!(answer["not_utf8"], 2, "{answer}");
+        assert!(
+            answer["output"].as_str().unwrap().ends_with(note),
+            "{answer}"
+        );
+    }
+    let none = stage.ok(FileTool::Glob, json!({"pattern": "*.none"}));
+    assert_eq!(none["output"], note);
+    let file = stage.ok(
+        FileTool::Grep,
+        json!({"pattern": "fn", "path": "src/main.rs"}),
+    );
+    assert_eq!(file["not_utf8"], 0);
+}
+
+#[test]
 fn glob_returns_paths_in_order() {
     let stage = searched();
     for (params, files) in [

@@ -14,7 +14,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::place::Workspace;
 use super::{Error, Watch};
-use rye_host::safe_path::{Dir, Entry, EntryKind};
+use rye_host::safe_path::{Dir, Entries, Entry, EntryKind};
 
 /// Maximum number of entries read from one directory.
 pub(super) const MOST_ENTRIES: usize = 100_000;
@@ -36,6 +36,39 @@ pub(super) enum Cut {
     Large,
 }
 
+/// Visible entries whose names are not UTF-8: no call can name them.
+#[derive(Debug, Default)]
+pub(super) struct Foreign {
+    pub(super) count: usize,
+    /// The first name, with U+FFFD for each invalid part.
+    first: Option<String>,
+}
+
+impl Foreign {
+    /// Counts the visible ones of `entries` of the directory `here`.
+    pub(super) fn note(&mut self, entries: &Entries, rules: &[Gitignore], here: &Path) {
+        for (name, kind) in &entries.foreign {
+            let shown = name.to_string_lossy();
+            let is_directory = *kind == EntryKind::Directory;
+            if !shown.starts_with('.') && !is_ignored(rules, &here.join(name), is_directory) {
+                self.count += 1;
+                self.first.get_or_insert_with(|| shown.into_owned());
+            }
+        }
+    }
+
+    /// A line about them; empty if there are none.
+    pub(super) fn line(&self) -> String {
+        let Some(first) = &self.first else {
+            return String::new();
+        };
+        format!(
+            "[left out, because the name is not UTF-8: {}, such as `{first}`; rename, or use rye/bash]\n",
+            self.count
+        )
+    }
+}
+
 /// A walk of a directory.
 pub(super) struct Walk<'a> {
     pub(super) workspace: &'a Workspace,
@@ -44,6 +77,7 @@ pub(super) struct Walk<'a> {
     pub(super) named: GlobSet,
     until: Instant,
     cut: Option<Cut>,
+    foreign: Foreign,
 }
 
 /// Visitor of a walk.
@@ -71,6 +105,7 @@ impl<'a> Walk<'a> {
             named: named.build().map_err(|error| bad_pattern("", &error))?,
             until: Instant::now() + LONGEST,
             cut: None,
+            foreign: Foreign::default(),
         })
     }
 
@@ -80,7 +115,7 @@ impl<'a> Walk<'a> {
         directory: &Dir,
         path: &Path,
         visit: &mut impl Visit,
-    ) -> Option<Cut> {
+    ) -> (Option<Cut>, Foreign) {
         let mut rules = self.workspace.rules_above(path);
         let begun = path.to_owned();
         if self
@@ -89,7 +124,7 @@ impl<'a> Walk<'a> {
         {
             self.cut.get_or_insert(Cut::Enough);
         }
-        self.cut
+        (self.cut, self.foreign)
     }
 
     /// True if the walk must end now.
@@ -110,16 +145,17 @@ impl<'a> Walk<'a> {
         visit: &mut impl Visit,
     ) -> ControlFlow<()> {
         let here = begun.join(path);
-        let Ok((entries, has_more)) = directory.entries(MOST_ENTRIES) else {
+        let Ok(entries) = directory.entries(MOST_ENTRIES) else {
             return ControlFlow::Continue(());
         };
-        if has_more {
+        if entries.is_cut {
             self.cut = Some(Cut::Large);
         }
-        let own = rules_of(directory, &here, &entries);
+        let own = rules_of(directory, &here, &entries.list);
         let has_own = own.is_some();
         rules.extend(own);
-        let done = self.through(directory, begun, path, &entries, rules, visit);
+        self.foreign.note(&entries, rules, &here);
+        let done = self.through(directory, begun, path, &entries.list, rules, visit);
         if has_own {
             rules.pop();
         }
