@@ -116,11 +116,12 @@ pub struct Inspector {
 
 impl Inspector {
     /// Checks a graph or a directive without running it. An unsigned or changed file is checked too, and the report
-    /// mentions it.
+    /// mentions it. A strict check requires default edges of graphs.
     pub async fn validate(
         &self,
         item: &ItemRef,
         site: impl Into<ProjectRef>,
+        is_strict: bool,
     ) -> Result<Checked, Error> {
         let item = item.canonical();
         let charge = self.memory.take(MOST_MEMORY).ok_or(Error::NoMemory)?;
@@ -134,7 +135,7 @@ impl Inspector {
             if is_directive {
                 directive::check(inside.library, &projects, item, &is_late)
             } else {
-                check::check(inside.library, &projects, item, &is_late)
+                check::check(inside.library, &projects, item, is_strict, &is_late)
             }
         };
         self.projects.visit(site, "validate an item", work).await

@@ -809,6 +809,35 @@ fn validation_reports_permission_gaps_of_nested_graphs() {
 }
 
 #[test]
+fn strict_validation_requires_default_edge() {
+    let world = World::new();
+    let graph = "start: a\nnodes:\n  a:\n    type: gate\n    next: [{to: b, when: {path: inputs.x, op: exists}}DEFAULT]\n  \
+                 b: {type: return}";
+    world.graph("t/open", &graph.replace("DEFAULT", ""));
+    world.graph("t/closed", &graph.replace("DEFAULT", ", {to: b}"));
+    let _sound = world.ryectl("graph validate t/open t/closed").ok();
+    let strict = world.ryectl("graph validate --strict t/open t/closed");
+    let _refused = strict
+        .run()
+        .code(1)
+        .prints(&[
+            "open.yaml:",
+            "every edge has a condition",
+            "[no_default_edge]",
+        ])
+        .stderr_contains(&["closed.yaml: ok"]);
+    for name in [
+        "project-stats",
+        "code-review",
+        "process-sales",
+        "multi-file-review",
+    ] {
+        let item = format!("rye/examples/{name}");
+        let _sound = world.ryectl("graph validate --strict").arg(item).ok();
+    }
+}
+
+#[test]
 fn readme_claims_hold_for_example_graph() {
     let world = World::bare();
     let example = "rye/examples/project-stats";

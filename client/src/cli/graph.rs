@@ -158,7 +158,7 @@ pub(crate) struct Graphs {
     /// The graphs: ids, paths, or patterns of ids such as `app/*`.
     #[arg(value_name = "ITEM|GLOB", value_parser = tools, required = true)]
     pub(crate) items: Vec<ItemName>,
-    /// End with 1 if there are warnings, too.
+    /// End with 1 if there are warnings, too, and require a default edge wherever edges have conditions.
     #[arg(long)]
     pub(crate) strict: bool,
 }

@@ -100,6 +100,7 @@ pub(super) async fn validate(
         let request = v1::ValidateRequest {
             item: Some((&item).into()),
             project: project.clone(),
+            strict,
         };
         let report = client.validate(request).await?;
         is_sound &= report.success && (!strict || report.warnings.is_empty());

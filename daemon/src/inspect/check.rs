@@ -30,6 +30,7 @@ pub(super) fn check(
     library: &Library,
     projects: &Projects,
     item: ItemRef,
+    is_strict: bool,
     is_late: &dyn Fn() -> bool,
 ) -> Result<Checked, Error> {
     let layer = permissions(library, &item);
@@ -45,6 +46,7 @@ pub(super) fn check(
     let around = Around {
         look_up: &look_up,
         is_run: &is_run,
+        is_strict,
         is_late,
     };
     let refusal = match chain::resolve(library, &item, None) {

@@ -409,7 +409,7 @@ impl Runs for RunsService {
         let request = request.into_inner();
         let item = decode::item(request.item)?;
         let inspector = self.access.inspector();
-        let checked = inspector.validate(&item, Path::new(&request.project));
+        let checked = inspector.validate(&item, Path::new(&request.project), request.strict);
         Ok(Response::new(encode::checked(checked.await?)))
     }
 

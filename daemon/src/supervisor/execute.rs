@@ -98,7 +98,7 @@ impl Supervisor {
         };
         let (item, directory) = (request.item.clone(), request.directory.clone());
         if chain.terminal == Terminal::Graph {
-            let checked = self.inspector().validate(&item, &directory).await?;
+            let checked = self.inspector().validate(&item, &directory, false).await?;
             return Ok((Executed::Document(checked.report.to_json()), found));
         }
         let random = self.journal().random();
@@ -149,7 +149,7 @@ impl Supervisor {
         if asked.validate {
             let checked = self
                 .inspector()
-                .validate(&request.item, &request.directory)
+                .validate(&request.item, &request.directory, false)
                 .await?;
             return Ok(Executed::Document(checked.report.to_json()));
         }

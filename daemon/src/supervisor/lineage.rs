@@ -247,7 +247,7 @@ impl Supervisor {
 
     async fn validated(&self, item: &ItemRef, parent: &Run) -> Result<Nested, Failure> {
         let site = ProjectRef::from(&*parent.spec);
-        match self.inspector().validate(item, site).await {
+        match self.inspector().validate(item, site, false).await {
             Ok(checked) => Ok(Nested::Answer(checked.report.to_json())),
             Err(error) => Err(Refusal::from(&error).of_item()),
         }

@@ -434,6 +434,9 @@ pub struct ValidateRequest {
     /// As in `StartRequest`.
     #[prost(string, tag = "2")]
     pub project: ::prost::alloc::string::String,
+    /// Whether to warn, too, of nodes whose edges all have conditions.
+    #[prost(bool, tag = "3")]
+    pub strict: bool,
 }
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]

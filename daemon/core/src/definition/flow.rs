@@ -56,6 +56,25 @@ pub(super) fn check_ends(reader: &mut Reader<'_>, graph: &Graph) {
     }
 }
 
+/// Warns of nodes whose edges may all be refused. Conditions are not solved: together they may cover every state.
+pub(super) fn check_defaults(reader: &mut Reader<'_>, graph: &Graph) {
+    let Some(nodes) = reader.config("nodes") else {
+        return;
+    };
+    for node in &graph.nodes {
+        if let Next::Edges(edges) = &node.next
+            && !edges.iter().any(Edge::always)
+            && let Some(at) = nodes.child(&node.name)
+        {
+            reader.node = Some(node.name.clone());
+            let message = "every edge has a condition: if none holds, the run completes here, with an empty output; end the \
+                           list with an edge without `when`";
+            reader.warn("no_default_edge", at.at("/next"), message);
+            reader.node = None;
+        }
+    }
+}
+
 fn returns(node: &Node) -> bool {
     matches!(node.work, Work::Return { .. })
 }

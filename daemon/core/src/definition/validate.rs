@@ -101,6 +101,8 @@ pub struct Around<'a> {
     pub look_up: &'a dyn Fn(&ItemRef, &Object) -> Vec<Remark>,
     /// Returns true if an item starts a run.
     pub is_run: &'a dyn Fn(&ItemRef) -> bool,
+    /// True if graphs need a default edge wherever edges have conditions.
+    pub is_strict: bool,
     /// Returns true if the check has taken too long: then it ends with the error `too_complex`.
     pub is_late: &'a dyn Fn() -> bool,
 }
@@ -111,6 +113,7 @@ impl Default for Around<'_> {
         Self {
             look_up: &|_, _| Vec::new(),
             is_run: &|_| false,
+            is_strict: false,
             is_late: &|| false,
         }
     }
@@ -132,9 +135,14 @@ pub fn validate_among(text: &str, around: &Around<'_>) -> Validation {
     permissions::check(&mut reader, graph.as_ref());
     if let Some(graph) = &graph {
         let reads = Reads::of(graph);
-        let looks: [&dyn Fn(&mut Reader<'_>); 7] = [
+        let looks: [&dyn Fn(&mut Reader<'_>); 8] = [
             &|reader| surprises(reader, graph, &reads),
             &|reader| flow::check_ends(reader, graph),
+            &|reader| {
+                if around.is_strict {
+                    flow::check_defaults(reader, graph);
+                }
+            },
             &|reader| state::check_writes(reader, graph, &reads),
             &|reader| undeclared::check(reader, graph, &reads),
             &|reader| kinds::check(reader, graph),

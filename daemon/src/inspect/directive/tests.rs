@@ -56,7 +56,7 @@ async fn directive_check_covers_dependencies() {
             id: ItemId::new(format!("t/{name}")).unwrap(),
         };
         let inspector = daemon.supervisor.inspector();
-        inspector.validate(&item, &project).await
+        inspector.validate(&item, &project, false).await
     };
     // Codes of errors, then of warnings; no secret is needed.
     let table: [(&str, &[&str], &[&str]); 13] = [
@@ -111,7 +111,7 @@ async fn shipped_bases_validate_and_can_be_extended() {
             id: ItemId::new(id).unwrap(),
         };
         let inspector = daemon.supervisor.inspector();
-        let checked = inspector.validate(&item, &project);
+        let checked = inspector.validate(&item, &project, false);
         let report = checked.await.unwrap().report;
         assert_eq!(report.errors, [], "{id}");
         assert_eq!(report.warnings.len(), warnings, "{id}: {report:?}");

@@ -543,6 +543,37 @@ fn findings_of_items_are_reported_at_their_use() {
 }
 
 #[test]
+fn strict_check_requires_default_edge() {
+    let with_edges = |edges: &str| {
+        with_nodes(&format!(
+            "a: {{type: gate, next: {edges}}}\nb: {{type: return}}"
+        ))
+    };
+    let found = |text: &str, is_strict: bool| -> Vec<(Option<String>, usize)> {
+        let around = Around {
+            is_strict,
+            ..Around::default()
+        };
+        let warnings = validate_among(text, &around).warnings.into_iter();
+        let defaults = warnings.filter(|found| found.code == "no_default_edge");
+        defaults.map(|found| (found.node, found.column)).collect()
+    };
+    // A pair that covers every state is not recognised.
+    let pair = with_edges(
+        "[{to: b, when: {path: state.x, op: exists}}, {to: b, when: {not: {path: state.x, op: exists}}}]",
+    );
+    assert_eq!(found(&pair, true), [(Some("a".to_owned()), 27)]);
+    assert_eq!(found(&pair, false), []);
+    for fine in [
+        "b",
+        "[{to: b, when: {path: state.x, op: exists}}, {to: b}]",
+        "[b]",
+    ] {
+        assert_eq!(found(&with_edges(fine), true), [], "{fine}");
+    }
+}
+
+#[test]
 fn graph_node_refuses_cache() {
     let text = with_nodes(
         "a: {action: {item_id: t/graph}, cache_result: true, next: b}\n\
