@@ -734,6 +734,28 @@ fn unwritable_stdout_is_not_reported_as_failed_run() {
 }
 
 #[test]
+fn last_run_is_a_root_run() {
+    let world = World::new();
+    world.graph(
+        "t/below",
+        "start: a\nnodes:\n  a: {type: return, output: 1}",
+    );
+    let above = "start: a\nnodes:\n  a: {action: {item_id: t/below}, next: b}\n  b: {type: return}";
+    world.graph("t/above", above);
+    let run = world.ryectl("run t/above --json").ok().json();
+    let listed = world.ryectl("ps --all --json").ok().json();
+    assert_eq!(
+        listed.as_array().unwrap().len(),
+        2,
+        "a run and its child run: {listed}"
+    );
+    let last = world.ryectl("get @last --json").ok().json();
+    assert_eq!(last["run_id"], run["run_id"]);
+    assert_eq!(last["item_id"], "t/above");
+    let _one = world.ryectl("get @last~1").run().code(3);
+}
+
+#[test]
 fn a_run_is_named_by_a_beginning_of_its_id_or_by_its_age() {
     let world = World::new();
     world.graph("t/one", "start: a\nnodes:\n  a: {type: return, output: 1}");

@@ -161,6 +161,14 @@ fn retry() -> Event {
     event("retry_scheduled", &payload)
 }
 
+/// A failed item is tried again.
+fn item_retry(number: u32) -> Event {
+    let payload = json!({
+        "step": 1, "node": "n", "item": number, "attempt": 2, "retries": 1, "due": at(9), "by": "node", "error": failure(),
+    });
+    event("retry_scheduled", &payload)
+}
+
 fn ending() -> Event {
     let outcome = json!({"status": "error", "error": failure()});
     event("graph_ending", &json!({"outcome": outcome}))
@@ -306,6 +314,7 @@ fn thread_ended() -> Stored {
 fn records() -> Vec<(&'static str, Stored)> {
     let null = Value::Null;
     let items = [step(Some(3)), item(0), item(1), item_done(0, &null)];
+    let retrying = [&items[..], &[item_retry(1), item(2)]].concat();
     let some_failed = [&items[..], &[item_done(1, &failure()), item(2)]].concat();
     vec![
         ("graph_created", run(walked(None), &[])),
@@ -314,6 +323,7 @@ fn records() -> Vec<(&'static str, Stored)> {
         ("graph_between", walk(&[step(None), done()])),
         ("graph_step", walk(&[step(None), process()])),
         ("graph_foreach", walk(&some_failed)),
+        ("graph_item_backoff", walk(&retrying)),
         ("graph_failed", walk(&[step(None), failed()])),
         ("graph_hooks", walk(&[step(None), failed(), hooks()])),
         ("graph_backoff", walk(&[step(None), failed(), retry()])),
