@@ -5,6 +5,7 @@
 //! exposes the supervisor or the journal. The run that a start takes over is checked at its admission, for the caller
 //! named in the start.
 
+mod memory;
 mod several;
 
 use std::ops::Deref;
@@ -19,6 +20,7 @@ use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::machine::InDoubt;
 use rye_core::memory::{Charge, Memory};
+use rye_core::memory::Charge;
 use rye_core::model::{
     Approval, ApprovalAnswer, Kill, Killed, Run, Status, SuspendReason, Verdict,
 };
@@ -93,11 +95,6 @@ impl Access {
 
     fn journal(&self) -> &Journal {
         self.supervisor.journal()
-    }
-
-    /// Memory of all runs.
-    pub fn memory(&self) -> Arc<Memory> {
-        self.journal().memory()
     }
 
     fn as_visible(&self, run: Arc<Run>) -> Visible {
@@ -413,11 +410,6 @@ impl Visible {
 
     fn journal(&self) -> &Journal {
         self.supervisor.journal()
-    }
-
-    /// Memory of all runs.
-    pub fn memory(&self) -> Arc<Memory> {
-        self.journal().memory()
     }
 
     /// Resolves when the run has ended or is suspended.

@@ -14,6 +14,7 @@ mod args;
 mod environment;
 mod handover;
 mod layer;
+mod networks;
 mod print;
 
 use std::collections::BTreeMap;
@@ -29,12 +30,12 @@ use std::time::Duration;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::ledger::Caps;
 use rye_core::model::{Durability, Recovery};
-use serde::{Deserialize, Serialize};
 
 pub use args::{Args, CgroupUse, Command, LogFormat};
 pub use environment::Environment;
 pub use handover::hide;
 use layer::{Cap, Days, Layer, Megabytes, Stack};
+pub use networks::Networks;
 
 /// Variable in which the parent process passes its pid to the daemon. Not a setting.
 pub const PARENT_VARIABLE: &str = "RYE_PARENT_PID";
@@ -87,29 +88,6 @@ pub struct Limits {
     pub memory_mb: Option<NonZeroUsize>,
     /// Maximum number of active runs of one tree.
     pub tree_runs: NonZeroUsize,
-}
-
-/// Networks that calls of other hosts may reach; each value includes those above it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Networks {
-    /// Public addresses.
-    Public,
-    /// Loopback and private networks too.
-    #[default]
-    Private,
-    /// Link-local addresses and metadata services too.
-    Any,
-}
-
-impl fmt::Display for Networks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Public => "public",
-            Self::Private => "private",
-            Self::Any => "any",
-        })
-    }
 }
 
 /// Retention of ended runs.

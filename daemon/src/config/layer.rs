@@ -49,7 +49,7 @@ const fn setting(
 }
 
 /// All settings, grouped by section, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 27] = [
+pub(super) const SETTINGS: [Setting; 28] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
