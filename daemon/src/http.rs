@@ -125,6 +125,7 @@ impl Request {
     }
 
     /// Exempts the request from the setting `http.networks`, for an address that the user configured.
+    #[must_use]
     pub fn to_any_network(mut self) -> Self {
         self.is_exempt = true;
         self

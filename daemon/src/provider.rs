@@ -133,8 +133,8 @@ impl Providers {
     pub async fn client(&self) -> Result<Arc<Client>, BadRoots> {
         let (made, environment) = (Arc::clone(&self.client), self.environment.clone());
         let networks = self.networks;
-        let make = move || client(&made, &environment, networks);
-        task::blocking("read certificates", make).await
+        let read = move || client(&made, &environment, networks);
+        task::blocking("read certificates", read).await
     }
 
     /// Joins the queue of calls of `model` for a thread of `project`. Cancel safe.

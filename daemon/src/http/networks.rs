@@ -77,7 +77,9 @@ impl Resolve for Checked {
         let allowed = self.0;
         Box::pin(async move {
             let found = lookup_host((name.as_str(), 0)).await?.collect();
-            Ok(Box::new(passing(allowed, name.as_str(), found)?.into_iter()) as Addrs)
+            let passed = passing(allowed, name.as_str(), found)?;
+            let passed: Addrs = Box::new(passed.into_iter());
+            Ok(passed)
         })
     }
 }
