@@ -19,7 +19,6 @@ use rye_core::digest::Digest;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::machine::InDoubt;
-use rye_core::memory::{Charge, Memory};
 use rye_core::memory::Charge;
 use rye_core::model::{
     Approval, ApprovalAnswer, Kill, Killed, Run, Status, SuspendReason, Verdict,

@@ -209,6 +209,22 @@ pub struct KillReceipt {
     /// What it ended in the runs that this one started.
     #[prost(message, repeated, tag = "4")]
     pub below: ::prost::alloc::vec::Vec<KillReceipt>,
+    /// Whether no process can be left but the survivors. False if the host cannot tell: the daemon has no cgroups for attempts (`Info`).
+    #[prost(bool, tag = "5")]
+    pub complete: bool,
+    /// Processes of unknown origin that the parent of the daemon adopted meanwhile; only if it is not complete.
+    #[prost(message, repeated, tag = "6")]
+    pub adopted: ::prost::alloc::vec::Vec<AdoptedProcess>,
+}
+/// A process that may belong to an attempt that was ended.
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AdoptedProcess {
+    #[prost(int32, tag = "1")]
+    pub pid: i32,
+    /// Its command, at most 15 bytes of it.
+    #[prost(string, tag = "2")]
+    pub comm: ::prost::alloc::string::String,
 }
 /// A process that a kill ended.
 #[derive(serde::Serialize)]
@@ -914,8 +930,11 @@ pub struct Run {
     /// The node at which `ResumeRequest.failed` begins, of a graph that has ended; absent in lists, and if there is none.
     #[prost(message, optional, tag = "45")]
     pub failed_part: ::core::option::Option<FailedPart>,
+    /// The attempt of the graph that started it which it carries out, such as `fan\[3\]`; empty if no graph did.
+    #[prost(string, tag = "46")]
+    pub parent_attempt: ::prost::alloc::string::String,
     /// What a thread waits for before its model is called, while it does; waits below a second are not told.
-    #[prost(message, optional, tag = "46")]
+    #[prost(message, optional, tag = "47")]
     pub waiting: ::core::option::Option<Waiting>,
 }
 /// A wait of a thread.
@@ -1830,6 +1849,9 @@ pub struct InfoResponse {
     /// How processes are contained, strongest first.
     #[prost(string, repeated, tag = "10")]
     pub containment: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Why attempts have no cgroups, and how they get them; empty if they have.
+    #[prost(string, tag = "15")]
+    pub containment_missing: ::prost::alloc::string::String,
     /// Runs that run or are about to; suspended ones do not count.
     #[prost(uint32, tag = "11")]
     pub live_runs: u32,

@@ -126,7 +126,7 @@ async fn networks_limit_provider_files_of_projects_only() {
         let (address, mut tasks) = saying("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n").await;
         let (_clock, providers) = providers_reaching(Networks::Public, &[("KEY", "k3y")]);
         let model = model_of(owner, &format!("base_url: http://{address}"));
-        let permit = providers.enter(&model, &project).await.unwrap();
+        let permit = enter(&providers, &model, &project).await.unwrap();
         let mut call = permit.call(&model, &errors(), 1, BODY.to_owned());
         let failure = failure(&mut call).await;
         let Trouble::Met(text) = &failure.trouble else {
