@@ -343,7 +343,7 @@ fn wrong(contract: &BTreeMap<String, Entry>, held: &str, value: &Value) -> Optio
     let fits = match held {
         "text" | "run" | "hash" | "usd" => value.is_string(),
         "number" | "time" | "ms" => value.is_number() || is_pinned,
-        "bool" => value.is_boolean(),
+        "bool" => value.is_boolean() || is_pinned,
         "object" => value.is_object(),
         "any" => true,
         list if list.starts_with("list of ") => {

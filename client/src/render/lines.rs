@@ -203,11 +203,12 @@ impl Lines {
         let some_failed = step.items.is_some_and(|items| items.failed > 0);
         let icon = match step.status {
             StepStatus::Foreach | StepStatus::Parallel if some_failed => self.style.yellow("!"),
-            StepStatus::Foreach | StepStatus::Parallel => self.style.green("✓"),
             StepStatus::Error => self.style.red("✗"),
             StepStatus::Return => "⏹".to_owned(),
             StepStatus::Ok
             | StepStatus::Gate
+            | StepStatus::Foreach
+            | StepStatus::Parallel
             | StepStatus::Wait
             | StepStatus::Approval
             | StepStatus::Cached

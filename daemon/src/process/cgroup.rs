@@ -93,9 +93,12 @@ impl AttemptCgroups {
             runs,
             tags: Mutex::default(),
         });
-        cgroups.probe().map_err(|source| match source.kind() {
-            ErrorKind::PermissionDenied => Unavailable::NotDelegated { path: own, source },
-            _ => Unavailable::Failed { path: own, source },
+        cgroups.probe().map_err(|source| {
+            if source.kind() == ErrorKind::PermissionDenied {
+                Unavailable::NotDelegated { path: own, source }
+            } else {
+                Unavailable::Failed { path: own, source }
+            }
         })?;
         Ok(cgroups)
     }

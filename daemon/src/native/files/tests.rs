@@ -717,8 +717,8 @@ fn names_that_are_not_utf8_are_counted() {
             "{answer}"
         );
     }
-    let none = stage.ok(FileTool::Glob, json!({"pattern": "*.none"}));
-    assert_eq!(none["output"], note);
+    let nothing = stage.ok(FileTool::Glob, json!({"pattern": "*.none"}));
+    assert_eq!(nothing["output"], note);
     let file = stage.ok(
         FileTool::Grep,
         json!({"pattern": "fn", "path": "src/main.rs"}),

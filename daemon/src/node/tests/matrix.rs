@@ -265,7 +265,7 @@ impl Cell {
         let stage = self.stage();
         let rig = Rig::staged(Arc::clone(&stage));
         let daemon = rig.start().await;
-        let asked = in_time("the place", self.reach(&rig, &stage, &daemon)).await;
+        let asked = in_time("the place", Box::pin(self.reach(&rig, &stage, &daemon))).await;
         let mut waits = {
             let (supervisor, root) = (daemon.supervisor.clone(), asked.root.clone());
             aside(async move { supervisor.settled(&root).await })

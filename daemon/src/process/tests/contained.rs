@@ -187,7 +187,7 @@ async fn receipt_names_processes_of_the_cgroup() {
 async fn without_cgroup_receipt_is_not_complete_and_names_adopted_strangers() {
     let bench = Bench::new();
     let mut ready = bench.fifo("ready");
-    let script = r#"(setsid env -i sh -c 'echo $$ >ready; exec sleep 1000' </dev/null >/dev/null 2>&1 &); exec sleep 1000"#;
+    let script = "(setsid env -i sh -c 'echo $$ >ready; exec sleep 1000' </dev/null >/dev/null 2>&1 &); exec sleep 1000";
     let running = bench.start(bench.shell(script), &bench.tag()).await;
     let away = ready.pid().await;
     until_adopted(away).await;
