@@ -116,8 +116,10 @@ impl Daemon {
     }
 
     pub fn kill_both(&self) {
-        processes::send(self.parent_pid(), Signal::SIGKILL);
+        // A dead parent would ask the daemon to stop, and one that runs would end what the daemon left.
+        processes::send(self.parent_pid(), Signal::SIGSTOP);
         processes::send(self.pid, Signal::SIGKILL);
+        processes::send(self.parent_pid(), Signal::SIGKILL);
     }
 
     /// Waits for the end of both processes. Returns the exit status of the parent.

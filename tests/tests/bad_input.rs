@@ -143,7 +143,7 @@ fn sign_refuses_broken_yaml_with_its_line() {
         .ryectl("run bad/broken")
         .run()
         .code(4)
-        .stderr_contains(&["broken.yaml", "ryectl sign"]);
+        .stderr_contains(&["broken.yaml", "cannot be signed as it is: line"]);
     assert_eq!(
         world.ryectl("ps --all --json").ok().json(),
         Value::Array(Vec::new())

@@ -170,7 +170,9 @@ fn ordinary_user_has_cgroups_in_a_subtree_of_its_own() {
         let pid = user.run(cgroup, ran).trim().parse().unwrap();
         assert_eq!(processes::lives(pid), cgroup.is_none());
         let _stopped = user.run(cgroup, "ryectl daemon stop");
-        assert!(!processes::lives(pid));
+        until("the parent to end the rest", || {
+            (!processes::lives(pid)).then_some(())
+        });
     }
 }
 

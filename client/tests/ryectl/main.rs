@@ -480,7 +480,7 @@ async fn run_queries_print_documented_json() {
         ended.stdout,
         format!(
             "{{\"run_id\":\"{RUN}\",\"processes\":[{{\"pid\":7,\"comm\":\"sleep\",\"signal\":15,\"exit\":null}}],\
-             \"survivors\":[],\"below\":[]}}\n"
+             \"survivors\":[],\"below\":[],\"complete\":true,\"adopted\":[]}}\n"
         )
     );
     assert!(daemon.requests().contains(&"kill Some(500)".to_owned()));
