@@ -69,7 +69,7 @@ pub struct CurrentStep {
     pub since: Option<Timestamp>,
     /// True if nothing executes: the step waits for a time or a person.
     pub waits: bool,
-    /// What a turn waits for before its model is called.
+    /// The wait of a turn before its model is called.
     pub waiting: Option<TurnWait>,
     /// Progress of its items, if it has any.
     pub items: Option<ItemCount>,

@@ -198,11 +198,11 @@ fn run(config: Config, parent: Pid, adopt_copy: bool) -> Result<(), Error> {
     served
 }
 
-/// How this daemon keeps its processes together.
+/// Containment of the processes of this daemon.
 struct Contained {
     spawner: Spawner,
     cgroups: Result<Arc<AttemptCgroups>, String>,
-    /// What an earlier daemon left in cgroups, by their names.
+    /// Receipts of processes that an earlier daemon left in cgroups, by the names of these.
     swept: Vec<(String, KillReceipt)>,
 }
 

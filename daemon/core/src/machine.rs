@@ -103,7 +103,7 @@ pub trait Machine: Clone + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The call waits for budget that other calls hold, for long enough to be told.
+    /// The call waits for budget that other calls hold, for so long that it is recorded.
     fn delayed(&mut self, _now: Tick, _call: &Call) -> Vec<Event> {
         Vec::new()
     }

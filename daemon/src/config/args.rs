@@ -64,7 +64,7 @@ pub enum Command {
     },
 }
 
-/// Whether each attempt has a cgroup.
+/// Use of cgroups for attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CgroupUse {

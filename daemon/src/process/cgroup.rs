@@ -123,7 +123,7 @@ impl AttemptCgroups {
         let name = cgroup_name(tag);
         let path = self.runs.join(&name);
         let made = match fs::create_dir(&path) {
-            // What an earlier life of the attempt left is ended with it.
+            // Processes that an earlier life of the attempt left are ended with it.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
             // Somebody has removed the empty cgroups.
             Err(error) if error.kind() == ErrorKind::NotFound => fs::create_dir_all(&path),

@@ -462,7 +462,7 @@ mod tests {
         assert!(for_slot(progress(&mut waiter)));
         clock.advance(Duration::from_mins(1));
         assert!(progress(&mut waiter).is_none());
-        // The caller is told to pause: the end of the wait is known now, and again when it moves.
+        // The provider requests a pause: the end of the wait is known now, and again when it moves.
         for pause in [20, 40] {
             let end = clock.up().plus(Duration::from_secs(pause));
             caller.close(Duration::from_secs(pause));

@@ -8,14 +8,14 @@ use crate::clock::Timestamp;
 /// A wait before a call of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnWait {
-    /// What the thread waits for.
+    /// The reason of the wait.
     pub waits: WaitsFor,
     /// The earliest end, as far as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
 }
 
-/// What a thread waits for before its model is called.
+/// A reason to wait before the model is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
