@@ -1,6 +1,7 @@
 //! Tests of the journal on real files. Shared parts are in `testing`.
 
 mod accounts;
+mod base;
 mod budget_queue;
 mod deltas;
 mod durability;

@@ -8,12 +8,12 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, BufWriter, Write};
 use std::sync::atomic::Ordering;
 
 use rye_core::digest::Digest;
 
-use super::{DigestWriter, Error, Store, lock, sync};
+use super::{DigestWriter, Error, PIECE, Store, lock, sync};
 
 /// Objects that were deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -86,6 +86,16 @@ impl Store {
         if self.has_candidates.load(Ordering::Acquire) {
             Digest::all_in(bytes).for_each(|digest| self.keep(&digest));
         }
+    }
+
+    /// Removes the objects from the candidates that the bytes name which `write` writes.
+    pub fn keep_all_in(
+        &self,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut searched = BufWriter::with_capacity(PIECE, self.searching_writer());
+        write(&mut searched)?;
+        searched.flush()
     }
 
     /// Removes an object from the candidates.

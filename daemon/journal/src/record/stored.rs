@@ -5,10 +5,13 @@
 //! versions stay readable. **Failure.** An unknown version has an error of its own ([`io::ErrorKind::Unsupported`]): a
 //! later version of ryed wrote it, and nothing is damaged.
 
+use std::fmt;
 use std::io;
+use std::marker::PhantomData;
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _, MapAccess, Unexpected, Visitor};
+use serde::{Deserializer as _, Serialize};
+use serde_json::Deserializer;
 
 /// Version that is written.
 const VERSION: u32 = 1;
@@ -29,22 +32,66 @@ pub(crate) fn write_to<T: Serialize>(record: &T, out: impl io::Write) -> io::Res
 
 /// Decodes the record in `bytes`.
 pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
-    #[derive(Deserialize)]
-    struct Version {
-        v: u32,
+    read_with(&mut Deserializer::from_slice(bytes))
+}
+
+/// Decodes the record that is all of `reader`. Its text is not held in memory.
+pub(crate) fn read_from<T: DeserializeOwned>(reader: impl io::Read) -> io::Result<T> {
+    read_with(&mut Deserializer::from_reader(reader))
+}
+
+fn read_with<'de, T: DeserializeOwned>(
+    json: &mut Deserializer<impl serde_json::de::Read<'de>>,
+) -> io::Result<T> {
+    let mut version = None;
+    let record = Versioned {
+        version: &mut version,
+        record: PhantomData,
+    };
+    let record = json.deserialize_map(record).and_then(|record| {
+        json.end()?;
+        Ok(record)
+    });
+    match version {
+        Some(version) if version != VERSION => {
+            let why = format!(
+                "it was written in form {version}, and this version of ryed knows form {VERSION}: use the version that \
+                 wrote it"
+            );
+            Err(io::Error::new(io::ErrorKind::Unsupported, why))
+        }
+        _ => Ok(record?),
     }
-    #[derive(Deserialize)]
-    struct One<T> {
-        record: T,
+}
+
+/// Reads a record after its version, because the record of another version may have any form.
+struct Versioned<'a, T> {
+    version: &'a mut Option<u32>,
+    record: PhantomData<T>,
+}
+
+impl<'de, T: DeserializeOwned> Visitor<'de> for Versioned<'_, T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a version `v`, and then a `record`")
     }
-    // Read first and alone, because the record of another version may have any form.
-    let Version { v } = serde_json::from_slice(bytes)?;
-    if v == VERSION {
-        let One { record } = serde_json::from_slice(bytes)?;
-        return Ok(record);
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
+        let mut record = None;
+        while let Some(key) = map.next_key::<String>()? {
+            match (key.as_str(), *self.version) {
+                ("v", None) => {
+                    let version = map.next_value()?;
+                    *self.version = Some(version);
+                    if version != VERSION {
+                        return Err(A::Error::custom("another version"));
+                    }
+                }
+                ("record", Some(_)) if record.is_none() => record = Some(map.next_value()?),
+                _ => return Err(A::Error::invalid_type(Unexpected::Str(&key), &self)),
+            }
+        }
+        record.ok_or_else(|| A::Error::missing_field("record"))
     }
-    let why = format!(
-        "it was written in form {v}, and this version of ryed knows form {VERSION}: use the version that wrote it"
-    );
-    Err(io::Error::new(io::ErrorKind::Unsupported, why))
 }

@@ -22,7 +22,7 @@ use crate::base::{BaseHead, Span, Stored};
 use crate::record::stored;
 use crate::testing::*;
 
-fn event(name: &str, payload: &Value) -> Event {
+pub(super) fn event(name: &str, payload: &Value) -> Event {
     Event::read(name, &payload.to_string()).unwrap()
 }
 
@@ -39,7 +39,7 @@ fn spec(task: Task) -> Spec {
     }
 }
 
-fn walked(start_from: Option<StartFrom>) -> Task {
+pub(super) fn walked(start_from: Option<StartFrom>) -> Task {
     Task::Graph(GraphTask {
         source: graph(),
         start_from: start_from.map(Arc::new),
@@ -55,7 +55,7 @@ fn thread_task() -> Task {
 }
 
 /// The record of a run with these events.
-fn run(task: Task, events: &[Event]) -> Stored {
+pub(super) fn run(task: Task, events: &[Event]) -> Stored {
     record(spec(task), events)
 }
 
@@ -78,7 +78,7 @@ fn record(spec: Spec, events: &[Event]) -> Stored {
     }
 }
 
-fn owned() -> Event {
+pub(super) fn owned() -> Event {
     event("run_started", &json!({"epoch": 1}))
 }
 
