@@ -108,7 +108,8 @@ fn run_over_total_memory_fails_and_resumes_after_others_end() {
     let resumed = world.ryectl("resume --detach --json");
     let resumed = resumed.arg(&second).ok().json();
     let resumed = resumed["run_id"].as_str().unwrap().to_owned();
-    assert_eq!(world.settled(&resumed)["status"], "completed");
+    let ended = world.settled(&resumed);
+    assert_eq!(ended["status"], "completed", "{}", ended["error"]);
 }
 
 #[test]

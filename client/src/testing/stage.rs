@@ -262,9 +262,12 @@ pub(super) struct Directory {
 impl Directory {
     /// Removes the directory. What cannot be removed is removed with the stage, or stays.
     pub(super) fn remove(&self) {
+        // The daemon may still write files of the run: to it the project is gone at once.
+        let gone = self.root.with_extension("gone");
+        let renamed = fs::rename(&self.root, &gone);
         // A tool may have left files that this user cannot remove; cleaning the temporary directory is up to the
         // system.
-        drop(fs::remove_dir_all(&self.root));
+        drop(fs::remove_dir_all(renamed.map_or(&self.root, |()| &gone)));
         if let Some(entry) = self.entry.get() {
             drop(fs::remove_file(entry));
         }

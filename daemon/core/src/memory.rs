@@ -47,6 +47,13 @@ impl Memory {
         }
     }
 
+    /// Creates the memory that answers to clients may take beside that of runs, as large as the part that is left to
+    /// small charges. So reading a run never makes another one fail.
+    #[must_use]
+    pub const fn of_answers(&self) -> Self {
+        Self::new(self.most / SPARED)
+    }
+
     /// Returns the total up to which a charge of `bytes` may fill the memory.
     const fn most_of(&self, bytes: usize) -> usize {
         if bytes > SMALL {

@@ -230,7 +230,8 @@ impl Sweeper {
     fn keep_named(&self, sweep: Sweep) -> Result<(), SweepError> {
         for run in sweep.runs {
             self.check_open()?;
-            self.objects.keep_all_in(|out| stored::write_to(&run, out))?;
+            self.objects
+                .keep_all_in(|out| stored::write_to(&run, out))?;
         }
         let is_removed = |run: &RunId| sweep.removed.contains(run);
         for section in sweep.sections {

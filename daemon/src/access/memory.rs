@@ -1,4 +1,4 @@
-//! Memory of all runs, for the texts of answers.
+//! Memory of the texts of answers.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use rye_core::memory::Memory;
 use super::{Access, Visible};
 
 impl Access {
-    /// Memory of all runs.
-    pub fn memory(&self) -> Arc<Memory> {
-        self.journal().memory()
+    /// Memory of the texts of all answers.
+    pub fn answer_memory(&self) -> Arc<Memory> {
+        self.supervisor.answer_memory()
     }
 }
 
 impl Visible {
-    /// Memory of all runs.
-    pub fn memory(&self) -> Arc<Memory> {
-        self.journal().memory()
+    /// Memory of the texts of all answers.
+    pub fn answer_memory(&self) -> Arc<Memory> {
+        self.supervisor.answer_memory()
     }
 }

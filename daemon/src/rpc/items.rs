@@ -62,7 +62,7 @@ impl Items for ItemsService {
             }
         };
         let (envelope_json, reserved) =
-            texts::whole(&self.access.memory(), envelope.to_json()).await;
+            texts::whole(&self.access.answer_memory(), envelope.to_json()).await;
         drop(envelope);
         Ok(reserved.held_by(v1::ExecuteResponse {
             envelope_json,

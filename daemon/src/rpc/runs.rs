@@ -114,7 +114,7 @@ async fn encoded(run: &Visible, texts: &mut Texts) -> Result<v1::Run, Status> {
 }
 
 async fn answered<T>(run: &Visible, answer: impl FnOnce(v1::Run) -> T) -> RpcResult<T> {
-    let mut texts = Texts::new(run.memory());
+    let mut texts = Texts::new(run.answer_memory());
     let run = encoded(run, &mut texts).await?;
     Ok(texts.reserved().held_by(answer(run)))
 }
@@ -211,7 +211,7 @@ impl Runs for RunsService {
                 Err(_) => true,
             }
         };
-        let mut texts = Texts::new(self.access.memory());
+        let mut texts = Texts::new(self.access.answer_memory());
         let mut runs = Vec::with_capacity(waited.len());
         for run in &waited {
             runs.push(encoded(&run.reload().await?, &mut texts).await?);
@@ -437,7 +437,7 @@ impl Runs for RunsService {
     async fn get(&self, request: Request<v1::GetRequest>) -> RpcResult<v1::GetResponse> {
         let run = visible(&self.access, request, |request| request.run_id).await?;
         let brief = encode::record(&run, &run.extras_with_unknown().await?);
-        let mut texts = Texts::new(run.memory());
+        let mut texts = Texts::new(run.answer_memory());
         let run = Some(texts.add(brief, &run).await);
         Ok(texts.reserved().held_by(v1::GetResponse { run }))
     }
@@ -523,7 +523,7 @@ impl Runs for RunsService {
             with_reason(Status::failed_precondition(text), "precondition")
         })?;
         let (place, seq) = (self.streams.take(&caller)?, run.seq.0);
-        let pieces = json.pieces(run.memory()).map(move |piece| {
+        let pieces = json.pieces(run.answer_memory()).map(move |piece| {
             let json = piece.to_vec();
             Ok(v1::StateResponse { json, seq })
         });

@@ -4,8 +4,9 @@
 //! have at most [`MOST`] bytes; an answer states which texts it omits. `Runs.State` sends any of them in pieces. There, each
 //! value of a state is serialized when the client takes it, so the whole text is never in memory.
 //!
-//! **Bounds.** The text of a large value takes memory of all runs until it is sent, six bytes for a NUL. It waits for
-//! that memory, but not for ever: runs that hold all memory must remain visible.
+//! **Bounds.** The text of a large value takes memory of answers until it is sent, six bytes for a NUL, and a longer one
+//! takes all of it. It waits for that memory, but not for ever: a client that reads nothing must not hide runs from
+//! others.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -55,8 +56,9 @@ static LARGE: Semaphore = Semaphore::const_new(MOST_LARGE);
 pub(super) struct Reserved(Option<Charge>);
 
 impl Reserved {
-    /// Waits for `bytes` of `memory`.
+    /// Waits for `bytes` of `memory`, or for all of it.
     async fn take(memory: &Arc<Memory>, bytes: usize) -> Self {
+        let bytes = bytes.min(memory.most());
         let taken = async {
             loop {
                 if let Some(charge) = memory.take(bytes) {
@@ -110,7 +112,7 @@ pub(super) async fn whole(memory: &Arc<Memory>, value: Value) -> (String, Reserv
 #[derive(Debug)]
 pub(super) struct Texts {
     left: usize,
-    /// Memory of all runs.
+    /// Memory of all answers.
     memory: Arc<Memory>,
     /// Turn of this answer and its memory, once it has a text of a large value.
     turn: Option<(SemaphorePermit<'static>, Reserved)>,

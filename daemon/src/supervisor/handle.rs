@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::id::{Epoch, ItemRef, RunId};
+use rye_core::memory::Memory;
 use rye_core::model::event::Warning;
 use rye_core::model::{Event, Failure, Life, Run, RunEvent};
 use tokio::sync::{mpsc, oneshot};
@@ -51,6 +52,8 @@ pub(super) struct Shared {
     /// A reference to this value, for tasks.
     pub(super) this: Weak<Self>,
     pub(super) services: Arc<Services>,
+    /// Memory of the texts of all answers.
+    pub(super) answer_memory: Arc<Memory>,
     pub(super) config: Arc<Config>,
     pub(super) live: Mutex<HashMap<RunId, Stop>>,
     pub(super) holds: Mutex<Vec<Hold>>,
@@ -137,6 +140,7 @@ impl Supervisor {
             };
             Shared {
                 this: Weak::clone(this),
+                answer_memory: Arc::new(services.journal.memory().of_answers()),
                 services: Arc::new(services),
                 config,
                 live: Mutex::default(),
@@ -240,6 +244,11 @@ impl Supervisor {
             memory: services.journal.memory(),
             clock: Arc::clone(&services.clock),
         }
+    }
+
+    /// Memory of the texts of all answers to clients.
+    pub fn answer_memory(&self) -> Arc<Memory> {
+        Arc::clone(&self.shared.answer_memory)
     }
 
     /// Returns the journal, for reading.

@@ -22,6 +22,7 @@ struct Record<'a, T> {
     record: &'a T,
 }
 
+#[cfg(test)]
 pub(crate) fn write<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&Record { v: VERSION, record })?)
 }
