@@ -1,5 +1,5 @@
 //! Cost of a process, compared with the bare spawn-and-wait of the standard library: medians and quartiles, interleaved
-//! so that both run under the same conditions. `cargo bench -p ryed --bench spawn`
+//! so that all run under the same conditions, without and with a cgroup and a signal scope. `cargo bench -p ryed --bench spawn`
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -9,11 +9,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 use ryed::config::Environment;
-use ryed::process::{DEFAULT_GRACE, Exit, Input, Plan, Spawner, Stopper, harden, parent};
+use ryed::process::{
+    AttemptCgroups, DEFAULT_GRACE, Exit, Input, Plan, SignalScope, Spawner, Stopper, harden, parent,
+};
 
 const ROUNDS: usize = 400;
 
@@ -36,7 +39,25 @@ fn measure(parent: Pid) -> ExitCode {
         .enable_all()
         .build();
     runtime.unwrap().block_on(async {
-        let spawner = Spawner::new(Some(parent), harden(), None);
+        let state = tempfile::tempdir().unwrap();
+        let cgroups = AttemptCgroups::prepare(state.path(), parent);
+        let cgroups = cgroups
+            .inspect_err(|why| println!("no cgroups: {why}"))
+            .ok();
+        let scope = SignalScope::prepare();
+        let scope = scope
+            .inspect_err(|why| println!("no signal scope: {why}"))
+            .ok();
+        let open_files = harden();
+        let plain = Spawner::new(Some(parent), open_files, None, None);
+        let mut spawners = vec![("start and finish", plain)];
+        if let Some(cgroups) = cgroups {
+            let own = Some(Arc::clone(&cgroups));
+            let spawner = Spawner::new(Some(parent), open_files, own, None);
+            spawners.push(("in a cgroup", spawner));
+            let spawner = Spawner::new(Some(parent), open_files, Some(cgroups), scope);
+            spawners.push(("and a signal scope", spawner));
+        }
         // The daemon holds some memory, which must not slow a spawn.
         let ballast = vec![1_u8; 64 << 20];
         for line in [
@@ -44,18 +65,26 @@ fn measure(parent: Pid) -> ExitCode {
             &["/bin/bash", "-c", "true"],
             &["/bin/bash", "-c", "ls / | wc -l"],
         ] {
-            let (mut bare, mut ours) = (Vec::new(), Vec::new());
+            let mut bare = Vec::new();
+            let mut ours = vec![Vec::new(); spawners.len()];
             for _ in 0..ROUNDS {
                 bare.push(spawn_bare(line));
-                ours.push(spawn_ours(&spawner, line).await);
+                for ((_, spawner), times) in spawners.iter().zip(&mut ours) {
+                    times.push(spawn_ours(spawner, line).await);
+                }
             }
             println!(
                 "{} (µs: lower quartile, median, upper quartile)",
                 line.join(" ")
             );
             let floor = show("bare spawn and wait", bare);
-            let full = show("start and finish", ours);
-            println!("  ratio {:.2}", full.as_secs_f64() / floor.as_secs_f64());
+            let mut plain = None;
+            for ((what, _), times) in spawners.iter().zip(ours) {
+                let median = show(what, times).as_secs_f64();
+                let plain = *plain.get_or_insert(median);
+                let (bare, plain) = (median / floor.as_secs_f64(), median / plain);
+                println!("    {bare:.2} of the bare one, {plain:.2} of the plain one");
+            }
         }
         drop(ballast);
     });

@@ -31,7 +31,7 @@ use rye_core::error::{ErrorKind, Kinded};
 use rye_core::ledger::Caps;
 use rye_core::model::{Durability, Recovery};
 
-pub use args::{Args, CgroupUse, Command, LogFormat};
+pub use args::{Args, Command, Containment, LogFormat};
 pub use environment::Environment;
 pub use handover::hide;
 use layer::{Cap, Days, Layer, Megabytes, Stack};
@@ -147,7 +147,9 @@ pub struct Config {
     /// Maximum number of restarts of the daemon per minute.
     pub restarts: u32,
     /// Cgroups for attempts.
-    pub cgroups: CgroupUse,
+    pub cgroups: Containment,
+    /// Signal scope of attempts.
+    pub signals: Containment,
     /// Length of a segment of the journal's log in bytes.
     pub segment_bytes: u64,
     /// Time for runs to stop at a shutdown.
@@ -353,6 +355,9 @@ fn resolve(mut stack: Stack, environment: &Environment) -> Result<Loaded, Error>
         restarts: stack.pick("restarts", |layer| layer.restarts).unwrap_or(5),
         cgroups: stack
             .pick("containment.cgroup", |layer| layer.containment.cgroup)
+            .unwrap_or_default(),
+        signals: stack
+            .pick("containment.signals", |layer| layer.containment.signals)
             .unwrap_or_default(),
         segment_bytes: segment_bytes(&mut stack)?,
         shutdown_grace: Duration::from_secs(

@@ -26,7 +26,7 @@ use rye_core::definition::{Authority, Inputs};
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::machine::{CallOutcome, Certainty};
 use rye_core::memory::{Charge, Memory};
-use rye_core::model::{Failure, KillReceipt, Object, Printed, Spec};
+use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, Spec};
 use rye_core::thread::ThreadOrder;
 use rye_item::Library;
 use serde_json::{Value, json};
@@ -37,7 +37,8 @@ use self::failures::{
 };
 use self::logged_output::LoggedOutput;
 use self::outcome::{
-    bound, declared_failure, is_text, judge, printed, reported_failure, without_secrets,
+    bound, declared_failure, is_text, judge, printed, process_end, reported_failure,
+    without_secrets,
 };
 use crate::chain::{
     self, Chain, InheritedVariables, McpTransport, NativeCall, Plan, ProcessPlan, Terminal, Trace,
@@ -340,6 +341,7 @@ impl Dispatcher {
         Ended::Outcome(Box::new(CallOutcome {
             failure,
             certainty: work.certainty,
+            process: work.process,
             charge: work.charge.into(),
             ..CallOutcome::known(data)
         }))
@@ -407,6 +409,7 @@ impl Dispatcher {
             .await
             .map_err(|error| unstarted(&error))?;
         work.certainty = Certainty::Unknown;
+        let pid = running.identity().pid;
         cx.note_process(running.identity().clone());
         let memory = cx.services.journal.memory();
         let stopper = Stopper::new();
@@ -425,6 +428,9 @@ impl Dispatcher {
             .map_or(&[][..], |exited| exited.stdout.bytes.as_slice());
         live.close(kept).await;
         let mut exited = exited.map_err(|error| refused(&error))?;
+        let end = process_end(pid, &exited, cx.stop.urgency());
+        cx.note_process_end(end.clone());
+        work.process = Some(Box::new(end));
         bound(&mut exited.stdout, most);
         bound(&mut exited.stderr, most);
         let captured = std::mem::replace(&mut exited.charge, memory.open());
@@ -520,6 +526,8 @@ struct Work {
     certainty: Certainty,
     /// End of the process, if there was one.
     printed: Option<Printed>,
+    /// The same, with its use of resources.
+    process: Option<Box<ProcessEnd>>,
     /// Memory charged for the result and for the data it is made of.
     charge: Charge,
 }
@@ -531,6 +539,7 @@ impl Work {
             receipt: KillReceipt::default(),
             certainty: Certainty::NeverStarted,
             printed: None,
+            process: None,
             charge: memory.open(),
         }
     }

@@ -37,11 +37,11 @@ use self::leftovers::{clear_up, sweep_copies};
 pub use self::rebuild::rebuild;
 use self::socket::Socket;
 use crate::access::Access;
-use crate::config::{CgroupUse, Config, Retention};
+use crate::config::{Config, Containment, Retention};
 use crate::dispatch::Dispatcher;
 use crate::exit::ExitStatus;
 use crate::exports::{self, Exports};
-use crate::process::{self, AttemptCgroups, Spawner};
+use crate::process::{self, AttemptCgroups, SignalScope, Spawner};
 use crate::projects::{self, Projects};
 use crate::rpc;
 use crate::supervisor::{self, Prune, PruneToken, Supervisor};
@@ -181,10 +181,16 @@ fn run(config: Config, parent: Pid, adopt_copy: bool) -> Result<(), Error> {
     // Before anything else: what an earlier daemon left may still work on the same files.
     let swept = process::end_recorded(&config.state_dir);
     let cgroups = attempt_cgroups(&config, parent);
-    let spawner = Spawner::new(Some(parent), open_files, cgroups.as_ref().ok().cloned());
+    let (scope, no_scope) = match signal_scope(&config) {
+        Ok(scope) => (Some(scope), None),
+        Err(why) => (None, Some(why)),
+    };
+    let attempts = cgroups.as_ref().ok().cloned();
+    let spawner = Spawner::new(Some(parent), open_files, attempts, scope);
     let contained = Contained {
         spawner,
         cgroups,
+        no_scope,
         swept,
     };
     let served = runtime.block_on(live(
@@ -202,6 +208,8 @@ fn run(config: Config, parent: Pid, adopt_copy: bool) -> Result<(), Error> {
 struct Contained {
     spawner: Spawner,
     cgroups: Result<Arc<AttemptCgroups>, String>,
+    /// Reason why attempts have no signal scope.
+    no_scope: Option<String>,
     /// Receipts of processes that an earlier daemon left in cgroups, by the names of these.
     swept: Vec<(String, KillReceipt)>,
 }
@@ -209,11 +217,23 @@ struct Contained {
 /// Makes the cgroups of attempts, or returns the reason why there are none.
 fn attempt_cgroups(config: &Config, parent: Pid) -> Result<Arc<AttemptCgroups>, String> {
     let made = match config.cgroups {
-        CgroupUse::Auto => AttemptCgroups::prepare(&config.state_dir, parent),
-        CgroupUse::Off => Err(process::Unavailable::Off),
+        Containment::Auto => AttemptCgroups::prepare(&config.state_dir, parent),
+        Containment::Off => Err(process::Unavailable::Off),
     };
     made.map_err(|why| {
         tracing::info!(%why, "attempts have no cgroups");
+        why.to_string()
+    })
+}
+
+/// Makes the signal scope of attempts, or returns the reason why there is none.
+fn signal_scope(config: &Config) -> Result<SignalScope, String> {
+    let made = match config.signals {
+        Containment::Auto => SignalScope::prepare(),
+        Containment::Off => Err(process::NoScope::Off),
+    };
+    made.map_err(|why| {
+        tracing::info!(%why, "attempts have no signal scope");
         why.to_string()
     })
 }
@@ -329,6 +349,7 @@ impl Node {
         let Contained {
             spawner,
             cgroups,
+            no_scope,
             swept,
         } = contained;
         let tools = rpc::tool_environment(&config.env, spawner.inheritance());
@@ -358,6 +379,7 @@ impl Node {
             uid: nix::unistd::geteuid().as_raw(),
             parent,
             cgroups,
+            no_scope,
             epoch: recovered.epoch,
             started_at: journal.now(),
             state_dir: config.state_dir.clone(),

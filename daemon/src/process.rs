@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Where the host allows it, each attempt has a cgroup ([`AttemptCgroups`]), and all of the following only finds what
-//! root moved out of it.
+//! root moved out of it. With a [`SignalScope`] an attempt can only signal its own processes.
 //!
 //! **States** of a running process: free → terminating (TERM, grace) → killed. Reasons only escalate, and the rest of a
 //! grace period only shrinks.
@@ -48,6 +48,8 @@ mod reap;
 
 mod cgroup;
 
+mod signal_scope;
+
 mod image;
 pub mod parent;
 mod peer;
@@ -61,7 +63,7 @@ mod spawn;
 mod tests;
 
 pub use cgroup::{AttemptCgroups, Unavailable, cgroup_name, end_recorded};
-pub use ending::{Captured, Exit, Exited, Stop, StopReason, Stopper};
+pub use ending::{Captured, CgroupLimit, Exit, Exited, Stop, StopReason, Stopper, Usage};
 pub use error::Error;
 pub use host::{Inheritance, OpenFiles, harden, memory_of_host, most_open_files};
 pub use image::file_path;
@@ -69,12 +71,16 @@ pub use peer::{Lineage, Peer};
 pub use plan::{ATTEMPT_VARIABLE, DEFAULT_GRACE, Input, KILL_GRACE, MAX_ARGUMENT_BYTES, Plan, Tap};
 pub use procfs::{boot_id, pid_host, start_time};
 pub use running::Running;
+pub use signal_scope::{NoScope, SignalScope};
 pub use spawn::Spawner;
 pub use sweep::{Leftover, end_leftovers};
 
-/// Containment mechanisms, strongest first, as shown by `daemon info`. The first needs [`AttemptCgroups`].
-pub const CONTAINMENT: [&str; 5] = [
-    "cgroup of the attempt",
+/// First containment mechanism, where there are [`AttemptCgroups`].
+pub const CGROUP: &str = "cgroup of the attempt";
+/// Last containment mechanism, where there is a [`SignalScope`].
+pub const SIGNALS: &str = "signal scope";
+/// Containment mechanisms of every host, strongest first, as shown by `daemon info`.
+pub const CONTAINMENT: [&str; 4] = [
     "pidfd and start time",
     "subreaper parent",
     "process group",

@@ -17,7 +17,8 @@ use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::{Epoch, RunId};
 use rye_core::ledger::Caps;
-use rye_core::model::event::{ProcessStarted, Warning};
+use rye_core::model::ProcessEnd;
+use rye_core::model::event::{ProcessExited, ProcessStarted, Warning};
 use rye_core::model::{Effect, Event, ProcessIdentity, Slot, Spec};
 
 pub use self::action::{Ended, Envelope, Order, Prepared, TraceMode, memory_exceeded, timed_out};
@@ -105,6 +106,15 @@ impl AttemptCtx {
         if let Err(error) = self.services.journal.note(&self.run, event) {
             tracing::warn!(error = %with_sources(&error), "a process identity was not recorded");
         }
+    }
+
+    /// Records the end of the process of the call.
+    pub fn note_process_end(&self, end: ProcessEnd) {
+        self.note(Event::from(ProcessExited {
+            step: self.step,
+            slot: self.slot,
+            end,
+        }));
     }
 
     /// Records an event of the run. A failure to do so is only logged.

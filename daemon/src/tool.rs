@@ -93,6 +93,7 @@ impl Kind for ToolRun {
             *self.answered() = Some(Envelope {
                 data: Value::clone(&outcome.result),
                 failure: outcome.failure.clone(),
+                process: outcome.process.clone(),
                 trace: envelope.trace.map(|trace| timed(trace, begun)),
                 elapsed: since.elapsed(),
                 ..envelope

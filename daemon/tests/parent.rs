@@ -283,7 +283,7 @@ fn daemon() -> ExitCode {
         grace: DEFAULT_GRACE,
         output_limit: 0,
     };
-    let spawner = Spawner::new(None, harden(), None);
+    let spawner = Spawner::new(None, harden(), None, None);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

@@ -43,6 +43,7 @@ mod nested;
 mod original;
 mod policy;
 mod printed;
+mod process_end;
 mod secrets;
 mod tool;
 mod trust;

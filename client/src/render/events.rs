@@ -59,6 +59,7 @@ fn of_run(event: &RunEvent) -> String {
             None => warning.message.clone(),
         },
         RunEvent::StepStarted(started) => begun(started),
+        RunEvent::ProcessExited(exited) => exited.end.to_string(),
         RunEvent::ProcessStarted(started) => format!("process {}", started.process.pid),
         RunEvent::UncertainAnswered(answer) => {
             let (step, slot, verdict) = (answer.step, answer.slot, answer.verdict.as_str());

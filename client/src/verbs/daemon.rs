@@ -164,7 +164,7 @@ async fn info(session: &mut Session) -> Result<Exit, Failure> {
             ("node key", Some(daemon.node_fingerprint)),
             ("isolation", isolation),
             ("containment", Some(daemon.containment.join(", "))),
-            ("no cgroups", render::some(&daemon.containment_missing)),
+            ("missing", render::some(&daemon.containment_missing)),
             ("live runs", Some(daemon.live_runs.to_string())),
             ("storage", Some(daemon.storage)),
             ("history", render::some(&daemon.history_notes.join("; "))),

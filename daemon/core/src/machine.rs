@@ -29,7 +29,7 @@ use crate::definition::{Authority, Caching};
 use crate::id::{ItemRef, RunId};
 use crate::memory::Charge;
 use crate::model::event::StepStarted;
-use crate::model::{Effect, Event, Failure, Object, Run, Slot, Suspension};
+use crate::model::{Effect, Event, Failure, Object, ProcessEnd, Run, Slot, Suspension};
 use crate::seal::sha256_hex;
 use crate::state::RefusalReason;
 
@@ -251,6 +251,8 @@ pub struct CallOutcome {
     pub node_input_hash: Option<String>,
     /// The memory charge of its result, until it is recorded.
     pub charge: Held,
+    /// The end of its process, if it had one.
+    pub process: Option<Box<ProcessEnd>>,
 }
 
 /// A charge that accompanies a value and is not part of it: two values are equal whatever is charged for them.
@@ -286,6 +288,7 @@ impl CallOutcome {
             cached: false,
             node_input_hash: None,
             charge: Held::default(),
+            process: None,
         }
     }
 

@@ -27,6 +27,7 @@ mod kill;
 mod limits;
 
 mod approval;
+mod process_end;
 mod suspension;
 
 mod control;
@@ -73,6 +74,7 @@ pub use self::kill::{AdoptedProcess, EndedProcess, Kill, KillReceipt, Killed};
 pub use self::life::{Illegal, Life, Outcome, Status};
 pub use self::limits::{Below, Limits, MOST_DEPTH, Raisable, Raised, proposed};
 pub use self::parent_end::{ChildTerms, Fate, ParentEnd, Waits};
+pub use self::process_end::{EndCause, ProcessEnd};
 pub use self::raised::Unraised;
 pub use self::round::Round;
 pub use self::run::Run;

@@ -64,10 +64,10 @@ pub enum Command {
     },
 }
 
-/// Use of cgroups for attempts.
+/// Use of a means of containment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum CgroupUse {
+pub enum Containment {
     /// If the host allows it.
     #[default]
     Auto,

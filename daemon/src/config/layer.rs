@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_yaml::{Mapping, Value};
 
-use super::{Args, CgroupUse, Environment, Error, LogFormat, Networks, SettingOrigin, absolute};
+use super::{Args, Containment, Environment, Error, LogFormat, Networks, SettingOrigin, absolute};
 
 /// A setting as users know it.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ const fn setting(
 }
 
 /// All settings, grouped by section, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 28] = [
+pub(super) const SETTINGS: [Setting; 29] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
@@ -103,6 +103,12 @@ pub(super) const SETTINGS: [Setting; 28] = [
         "RYE_CONTAINMENT_CGROUP",
         Shape::Text,
         "Whether each attempt of a tool has a cgroup: auto (if the host allows it) or off.",
+    ),
+    setting(
+        "containment.signals",
+        "RYE_CONTAINMENT_SIGNALS",
+        Shape::Text,
+        "Whether a tool can signal only its own processes: auto (if the host allows it) or off.",
     ),
     setting(
         "journal.segment_bytes",
@@ -248,7 +254,8 @@ pub(super) struct Layer {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ContainmentLayer {
-    pub(super) cgroup: Option<CgroupUse>,
+    pub(super) cgroup: Option<Containment>,
+    pub(super) signals: Option<Containment>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -54,6 +54,7 @@ fn value(config: &Config, key: &str) -> Value {
         "recovery" => json!(config.recovery),
         "restarts" => json!(config.restarts),
         "containment.cgroup" => json!(config.cgroups),
+        "containment.signals" => json!(config.signals),
         "shutdown_grace_seconds" => json!(config.shutdown_grace.as_secs()),
         "interpreters" => {
             let programs = config.interpreters.iter();

@@ -89,6 +89,7 @@ fn every_setting_can_be_set_by_its_variable() {
         ("RYE_SHUTDOWN_GRACE_SECONDS", "0"),
         ("RYE_INTERPRETERS", "RYE_PYTHON=/p, RYE_NODE=/n"),
         ("RYE_CONTAINMENT_CGROUP", "off"),
+        ("RYE_CONTAINMENT_SIGNALS", "off"),
         ("RYE_JOURNAL_SEGMENT_BYTES", "65536"),
         ("RYE_LOG_FORMAT", "json"),
         ("RYE_LOG_LEVEL", "ryed=debug,warn"),

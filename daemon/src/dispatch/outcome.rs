@@ -2,13 +2,14 @@
 
 use std::fmt::Display;
 use std::path::Path;
+use std::time::Duration;
 
 use rye_core::bounds;
 use rye_core::error::beginning;
 use rye_core::expr::parse_json;
 use rye_core::json;
 use rye_core::memory::Charge;
-use rye_core::model::{Failure, Object, Printed};
+use rye_core::model::{EndCause, Failure, Object, Printed, ProcessEnd};
 use rye_item::OutputFormat;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -16,8 +17,9 @@ use serde_json::{Value, json};
 use super::Unsuccessful;
 use crate::chain;
 use crate::masking::Masker;
-use crate::process::{Captured, Exit, Exited, StopReason};
+use crate::process::{Captured, CgroupLimit, Exit, Exited, StopReason};
 use crate::services::memory_exceeded;
+use crate::stop::Urgency;
 
 /// Bytes of output up to which the decoded document is not charged in advance.
 const MOST_UNCHARGED: usize = 16 << 10;
@@ -109,7 +111,15 @@ pub(super) fn judge(
                 own("tool_failed", text)
             }))
         }
-        (None, exit @ Exit::Signal(_)) => Some(own("tool_killed", format!("ended by {exit}"))),
+        (None, exit @ Exit::Signal(_)) => {
+            let why = match exited.limit {
+                Some(CgroupLimit::Memory) => ": its cgroup reached its memory limit",
+                Some(CgroupLimit::Pids) => ": its cgroup reached its limit on processes",
+                None if exited.was_memory_short => "; the kernel ran out of memory meanwhile",
+                None => "",
+            };
+            Some(own("tool_killed", format!("ended by {exit}{why}")))
+        }
     };
     let data = match (document, answer) {
         (Some(document), _) => document,
@@ -141,6 +151,39 @@ pub(super) fn printed(exited: &Exited) -> Printed {
         exit_code,
         signal,
         ..Printed::new(&exited.stdout.bytes, &exited.stderr.bytes)
+    }
+}
+
+/// The end of the process `pid`, whose stop had this urgency if it was stopped.
+pub(super) fn process_end(pid: i32, exited: &Exited, urgency: Urgency) -> ProcessEnd {
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let (exit_code, signal) = match exited.exit {
+        Exit::Code(code) => (Some(code), None),
+        Exit::Signal(signal) => (None, Some(signal)),
+    };
+    let cause = match (exited.ended_by, exited.limit) {
+        (Some(StopReason::Timeout), _) => EndCause::Timeout,
+        (Some(StopReason::Cancel | StopReason::Kill { .. }), _) => match urgency {
+            Urgency::None | Urgency::Cancel => EndCause::Cancelled,
+            Urgency::Shutdown => EndCause::Shutdown,
+            Urgency::Kill => EndCause::Killed,
+        },
+        (None, Some(CgroupLimit::Memory)) => EndCause::OutOfMemory,
+        (None, Some(CgroupLimit::Pids)) => EndCause::PidsLimit,
+        (None, None) if signal.is_some() => EndCause::Signal,
+        (None, None) => EndCause::Exited,
+    };
+    let others = exited.receipt.processes.iter();
+    ProcessEnd {
+        exit_code,
+        signal,
+        cause,
+        wall_ms: milliseconds(exited.elapsed),
+        cpu_ms: milliseconds(exited.usage.cpu),
+        max_rss_kib: exited.usage.max_rss_kib,
+        stdout_bytes: exited.stdout.total,
+        stderr_bytes: exited.stderr.total,
+        ended: others.filter(|other| other.pid != pid).cloned().collect(),
     }
 }
 
@@ -299,7 +342,14 @@ pub(super) fn bound(output: &mut Captured, most: usize) {
 /// Result with the members that `rye/bash` documents.
 fn shell_result(exited: Exited, charge: &mut Charge) -> Result<Value, Box<Unsuccessful>> {
     let cut = Cut::of(&exited);
-    let output = output(&exited.stdout.bytes, &exited.stderr.bytes);
+    let mut output = output(&exited.stdout.bytes, &exited.stderr.bytes);
+    if exited.ended_by.is_none() && !exited.receipt.processes.is_empty() {
+        let left = exited.receipt.processes.iter();
+        let left: Vec<String> = left
+            .map(|left| format!("{} (pid {})", left.comm, left.pid))
+            .collect();
+        output = format!("{output}\n[ended with the command: {}]", left.join(", "));
+    }
     let mut data = Object::new();
     let mut put = |name: &str, value: Value| drop(data.insert(name.to_owned(), value));
     put("success", json!(exited.exit == Exit::Code(0)));
@@ -426,6 +476,7 @@ mod tests {
     use rye_core::memory::Memory;
 
     use super::*;
+    use crate::process::Usage;
 
     const AUTO: chain::OutputForm = chain::OutputForm::Declared(OutputFormat::Auto);
     const JSON: chain::OutputForm = chain::OutputForm::Declared(OutputFormat::Json);
@@ -468,6 +519,9 @@ mod tests {
             stderr: captured(stderr),
             charge: Arc::new(Memory::default()).open(),
             elapsed: Duration::ZERO,
+            usage: Usage::default(),
+            limit: None,
+            was_memory_short: false,
             ended_by: None,
             receipt: KillReceipt::default(),
             pipe_leak: false,

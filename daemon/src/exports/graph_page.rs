@@ -457,6 +457,7 @@ pub(super) fn entry_of_run(event: &RunEvent) -> Option<String> {
         RunEvent::RunCreated(_)
         | RunEvent::StepStarted(_)
         | RunEvent::ProcessStarted(_)
+        | RunEvent::ProcessExited(_)
         | RunEvent::HooksBegun(_)
         | RunEvent::BudgetHeld(_)
         | RunEvent::HookStarted(_) => return None,

@@ -25,7 +25,7 @@ use rye_core::model::{EndedProcess, KillReceipt};
 use rye_core::seal::sha256_hex;
 use rye_host::safe_path::{Dir, Draft};
 
-use super::ending::number;
+use super::ending::{CgroupLimit, Usage, number};
 use super::pidfd::ProcessHandle;
 use super::procfs::Stat;
 use super::{clone, reap};
@@ -190,6 +190,26 @@ impl AttemptCgroup {
     /// Its living processes. A concurrent fork may be missing.
     pub(super) fn members(&self) -> Vec<Stat> {
         members(&self.path)
+    }
+
+    /// Raises `usage` to that of all processes which were ever in it.
+    pub(super) fn raise(&self, usage: &mut Usage) {
+        if let Some(micros) = number_in(&self.path.join("cpu.stat"), "usage_usec ") {
+            usage.cpu = usage.cpu.max(Duration::from_micros(micros));
+        }
+        if let Some(bytes) = number_in(&self.path.join("memory.peak"), "") {
+            usage.max_rss_kib = usage.max_rss_kib.max(Some(bytes >> 10));
+        }
+    }
+
+    /// The limit that its processes reached.
+    pub(super) fn limit_reached(&self) -> Option<CgroupLimit> {
+        let reached = |file, count| number_in(&self.path.join(file), count).is_some_and(|n| n > 0);
+        if reached("memory.events", "oom_kill ") {
+            Some(CgroupLimit::Memory)
+        } else {
+            reached("pids.events", "max ").then_some(CgroupLimit::Pids)
+        }
     }
 
     /// Kills all its processes at once, those that are being forked too.
@@ -360,6 +380,13 @@ fn path_in(cgroups: &str) -> Option<&str> {
 fn is_populated(cgroup: &Path) -> bool {
     fs::read_to_string(cgroup.join("cgroup.events"))
         .is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
+}
+
+/// Number after `name` in a file of a cgroup.
+fn number_in(file: &Path, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let number = text.lines().find_map(|line| line.strip_prefix(name))?;
+    number.parse().ok()
 }
 
 fn members(cgroup: &Path) -> Vec<Stat> {

@@ -141,6 +141,22 @@ impl fmt::Debug for Captured {
     }
 }
 
+/// Resources that a child used, with its own children that it waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    pub cpu: Duration,
+    /// Most resident memory of one process, in KiB. `None` if it is not above that of the daemon so far: a child begins
+    /// in the memory of the daemon, which the kernel counts as its own.
+    pub max_rss_kib: Option<u64>,
+}
+
+/// Limit of a cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CgroupLimit {
+    Memory,
+    Pids,
+}
+
 /// Result of a process.
 #[derive(Debug)]
 pub struct Exited {
@@ -154,6 +170,12 @@ pub struct Exited {
     pub charge: Charge,
     /// Time from its start to its end.
     pub elapsed: Duration,
+    /// Resources of the leader and of all that it started, as far as the host can tell.
+    pub usage: Usage,
+    /// The limit of its cgroup that it reached.
+    pub limit: Option<CgroupLimit>,
+    /// True if the kernel has ended processes of this host for lack of memory since about its start.
+    pub was_memory_short: bool,
     /// Reason of a stop; `None` if it ended by itself.
     pub ended_by: Option<StopReason>,
     /// Processes that were ended: the leader if it was stopped, and the rest of its group and its adopted descendants.

@@ -32,6 +32,7 @@ use super::ending::number;
 use super::error::Error;
 use super::host::OpenFiles;
 use super::plan::{ATTEMPT_VARIABLE, MAX_ARGUMENT_BYTES, Plan};
+use super::signal_scope::SignalScope;
 use super::{pidfd, reap};
 
 /// Stack of a child until its exec, in bytes. It calls a dozen thin wrappers; a debug build needs the most.
@@ -135,7 +136,7 @@ impl Image {
     pub(super) fn start(
         self,
         stack: &mut [u8],
-        open_files: OpenFiles,
+        (open_files, scope): (OpenFiles, Option<&SignalScope>),
         cgroup: Option<&AttemptCgroup>,
     ) -> Result<(Pid, OwnedFd, Instant), Error> {
         let child = Child {
@@ -144,6 +145,7 @@ impl Image {
             env: pointers(&self.env),
             image: &self,
             open_files,
+            scope,
         };
         let mut failure = None;
         let mut run = || {
@@ -238,6 +240,7 @@ struct Child<'a> {
     env: Vec<*const libc::c_char>,
     image: &'a Image,
     open_files: OpenFiles,
+    scope: Option<&'a SignalScope>,
 }
 
 impl Child<'_> {
@@ -261,7 +264,7 @@ impl Child<'_> {
         Err((SetupStep::Execute, Errno::last()))
     }
 
-    /// Creates a session and group, binds the child's life to the daemon's, and disables new privileges and core dumps.
+    /// Creates a session and group, binds the child's life to the daemon's, and disables new privileges, signals to others and core dumps.
     fn settle(&self) -> Result<(), Errno> {
         setsid()?;
         prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -270,6 +273,9 @@ impl Child<'_> {
             return Err(Errno::ESRCH);
         }
         prctl::set_no_new_privs()?;
+        if let Some(scope) = self.scope {
+            scope.restrict_self()?;
+        }
         setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
         let OpenFiles { soft, hard } = self.open_files;
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard)

@@ -1,9 +1,42 @@
-//! Number of processes of this cgroup that the kernel ended for lack of memory.
+//! Numbers of processes that the kernel ended for lack of memory, of this cgroup and of the host.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-/// The count; `None` if the kernel does not report it.
+/// Maximum age of the count of the host at the start of a process. The file costs 0.1 ms.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// The count of the host, as last seen.
+#[derive(Debug, Default)]
+pub(super) struct Shortages {
+    seen: Mutex<Option<(Instant, Option<u64>)>>,
+}
+
+impl Shortages {
+    /// Looks at the count if the last look is old. Must be called before a process starts.
+    pub(super) fn look_if_due(&self) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.is_none_or(|(at, _)| at.elapsed() >= LOOK_EVERY) {
+            *seen = Some((Instant::now(), kills_of_host()));
+        }
+    }
+
+    /// True if the count is higher than when it was last seen.
+    pub(super) fn have_increased(&self) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = kills_of_host();
+        let before = seen.replace((Instant::now(), now));
+        before.is_some_and(|(_, before)| before.is_some() && before < now)
+    }
+}
+
+fn kills_of_host() -> Option<u64> {
+    count(&fs::read_to_string("/proc/vmstat").ok()?)
+}
+
+/// The count of this cgroup; `None` if the kernel does not report it.
 pub(super) fn kills() -> Option<u64> {
     let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let read = |file: PathBuf| count(&fs::read_to_string(file).ok()?);

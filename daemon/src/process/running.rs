@@ -17,9 +17,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
 
 use super::cgroup::AttemptCgroup;
-use super::ending::{Exit, Exited, Stop, StopReason, number};
+use super::ending::{Exit, Exited, Stop, StopReason, Usage, number};
 use super::error::Error;
 use super::ladder::{Ladder, Step};
+use super::oom::Shortages;
 use super::output::{Pipes, Streams};
 use super::pidfd::ProcessHandle;
 use super::plan::Tap;
@@ -92,17 +93,17 @@ impl Leader {
         Stat::read(self.pid.as_raw()).map_or_else(String::new, |stat| stat.comm)
     }
 
-    /// Reaps the leader, which must have ended, and returns its exit.
-    fn reap(mut self) -> Result<Exit, Error> {
+    /// Reaps the leader, which must have ended, and returns its exit, and the resources that it used.
+    fn reap(mut self) -> Result<(Exit, Usage), Error> {
         let pid = self.pid.as_raw();
-        let exit =
+        let reaped =
             reap::child(self.as_fd(), reap::Wait::UntilEnd).map_err(|errno| Error::Follow {
                 step: "read the exit status",
                 pid,
                 source: errno.into(),
             })?;
         self.pidfd = None;
-        Ok(exit.expect("we waited for the end"))
+        Ok(reaped.expect("we waited for the end"))
     }
 }
 
@@ -145,6 +146,7 @@ pub struct Running {
     pub(super) tap: Option<Tap>,
     pub(super) memory: Arc<Memory>,
     pub(super) masker: Arc<Masker>,
+    pub(super) shortages: Arc<Shortages>,
 }
 
 /// A stopped process: the reason, its descendants at that time, and the last signal they got.
@@ -243,22 +245,30 @@ impl Running {
             }
             (reason, fate, elapsed, receipt)
         };
-        let exit = match fate {
+        let cgroup = leader.get_ref().cgroup.clone();
+        let (exit, mut usage) = match fate {
             Fate::Ended => {
                 let leader = leader.into_inner();
                 let comm = ended_by.map(|_| leader.comm());
-                let exit = leader.reap()?;
+                let (exit, usage) = leader.reap()?;
                 if let Some(comm) = comm {
                     receipt.processes.insert(0, ended(pid, comm, exit));
                 }
-                exit
+                (exit, usage)
             }
             Fate::Survives => {
                 tracing::error!(pid, "a process does not end although it was killed");
                 receipt.survivors.insert(0, pid);
-                Exit::Signal(number(Signal::SIGKILL))
+                (Exit::Signal(number(Signal::SIGKILL)), Usage::default())
             }
         };
+        let has_failed = ended_by.is_none() && exit != Exit::Code(0);
+        let mut limit = None;
+        if let Some(cgroup) = cgroup {
+            cgroup.raise(&mut usage);
+            limit = cgroup.limit_reached().filter(|_| has_failed);
+        }
+        let is_killed = has_failed && exit == Exit::Signal(number(Signal::SIGKILL));
         let pipe_leak = !streams.have_ended();
         let (stdout, stderr, charge) = streams.into_captured();
         Ok(Exited {
@@ -267,6 +277,9 @@ impl Running {
             stderr,
             charge,
             elapsed,
+            usage,
+            limit,
+            was_memory_short: is_killed && self.shortages.have_increased(),
             ended_by,
             receipt,
             pipe_leak,

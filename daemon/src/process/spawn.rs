@@ -17,11 +17,13 @@ use super::cgroup::{AttemptCgroup, AttemptCgroups};
 use super::error::Error;
 use super::host::{Inheritance, OpenFiles};
 use super::image::{Image, STACK_BYTES};
+use super::oom::Shortages;
 use super::output::Pipes;
 use super::plan::{Input, Plan};
 use super::procfs::{self, Stat};
 use super::reap;
 use super::running::{Leader, Reaper, Running};
+use super::signal_scope::SignalScope;
 use super::sweep::Orphans;
 use rye_host::task;
 
@@ -42,7 +44,10 @@ struct SpawnerShared {
     adopter: Option<Pid>,
     /// `None` on a host without cgroups for attempts.
     cgroups: Option<Arc<AttemptCgroups>>,
+    /// `None` on a host without signal scopes.
+    scope: Option<SignalScope>,
     boot_id: String,
+    shortages: Arc<Shortages>,
     open_files: OpenFiles,
 }
 
@@ -60,11 +65,12 @@ struct SpawnRequest {
 
 impl Spawner {
     /// Starts the thread. `adopter` is the parent process, which adopts orphans of leaders; `open_files` is the limit
-    /// that children get. With `cgroups` each attempt has a cgroup.
+    /// that children get. With `cgroups` each attempt has a cgroup, and with `scope` it signals only its own processes.
     pub fn new(
         adopter: Option<Pid>,
         open_files: OpenFiles,
         cgroups: Option<Arc<AttemptCgroups>>,
+        scope: Option<SignalScope>,
     ) -> Self {
         let (requests, queue) = mpsc::channel(QUEUE);
         let abandoned = Arc::<Abandoned>::default();
@@ -77,7 +83,9 @@ impl Spawner {
                 abandoned,
                 adopter,
                 cgroups,
+                scope,
                 boot_id: procfs::boot_id(),
+                shortages: Arc::default(),
                 open_files,
             }),
         }
@@ -92,10 +100,15 @@ impl Spawner {
         self.shared.cgroups.as_ref()
     }
 
+    pub fn scope(&self) -> Option<&SignalScope> {
+        self.shared.scope.as_ref()
+    }
+
     /// Starts `plan`. `tag` identifies the attempt in the environment of all its processes.
     ///
     /// An error means that the program was not executed. Dropping the future kills a process that has started.
     pub async fn start(&self, plan: Plan, tag: &str) -> Result<Running, Error> {
+        self.shared.shortages.look_if_due();
         let (image, pipes) = Image::prepare(&plan, tag)?;
         let (asker, answer) = oneshot::channel();
         let request = SpawnRequest {
@@ -136,6 +149,7 @@ impl Spawner {
             tap: None,
             memory: Arc::default(),
             masker: Arc::default(),
+            shortages: Arc::clone(&self.shared.shortages),
         })
     }
 }
@@ -186,7 +200,7 @@ fn serve(mut queue: mpsc::Receiver<SpawnRequest>, abandoned: &Abandoned, open_fi
         let cgroup = spawner.cgroups().map(|cgroups| cgroups.create(&tag));
         let leader = match cgroup.transpose() {
             Ok(cgroup) => image
-                .start(&mut stack, open_files, cgroup.as_ref())
+                .start(&mut stack, (open_files, spawner.scope()), cgroup.as_ref())
                 .map(|started| Leader::new(started, cgroup, Arc::new(spawner))),
             Err(source) => Err(image.refused("make a cgroup", source)),
         };

@@ -23,6 +23,7 @@ use super::*;
 use rye_host::task;
 
 mod contained;
+mod usage;
 
 /// Timeout far beyond the duration of any test; tests of earlier ends measure the time.
 const LONG: Duration = Duration::from_mins(1);
@@ -43,7 +44,7 @@ impl Bench {
         prctl::set_child_subreaper(true).unwrap();
         Self {
             directory: tempfile::tempdir().unwrap(),
-            spawner: Spawner::new(Some(getpid()), host::inherited_open_files(), None),
+            spawner: Spawner::new(Some(getpid()), host::inherited_open_files(), None, None),
         }
     }
 
@@ -765,7 +766,7 @@ async fn leaderless_session_members_need_tag() {
     let bench = Bench::new();
     let mut away = bench.fifo("away");
     fs::write(bench.path("member"), "echo $$ > away; exec sleep 1000").unwrap();
-    let nobody_adopts = Spawner::new(None, host::inherited_open_files(), None);
+    let nobody_adopts = Spawner::new(None, host::inherited_open_files(), None, None);
     for (environment, survives) in [("env", false), ("env -i", true)] {
         let script = format!(
             "setsid sh -c '{environment} /bin/sh member > /dev/null 2>&1 & echo $$' > leader; exec cat leader"
@@ -856,7 +857,7 @@ fn untagged(leader: ProcessIdentity) -> Leftover {
 #[tokio::test(start_paused = true)]
 async fn process_surviving_kill_is_reported() {
     let bench = Bench {
-        spawner: Spawner::new(None, host::inherited_open_files(), None),
+        spawner: Spawner::new(None, host::inherited_open_files(), None, None),
         ..Bench::new()
     };
     let started = bench.start(bench.shell("sleep 1000"), &bench.tag()).await;

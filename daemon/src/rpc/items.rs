@@ -53,7 +53,7 @@ impl Items for ItemsService {
             self.access.execute(start, trace).await?
         };
         let (envelope, run_id) = match executed {
-            Executed::Rehearsed(envelope) => (envelope, String::new()),
+            Executed::Rehearsed(envelope) => (*envelope, String::new()),
             Executed::Tool(envelope, run) => (*envelope, run.to_string()),
             Executed::Run(run) => (of_run(&run, run.result(), found), run.id.to_string()),
             Executed::Launched(run) => (of_run(&run, launched(&run), found), run.id.to_string()),
@@ -209,6 +209,7 @@ fn envelope(item: ItemRef, data: Value, elapsed: Duration, found: Lookup) -> Env
         item,
         data,
         failure,
+        process: None,
         chain: found.chain,
         trace: found.trace,
         elapsed,

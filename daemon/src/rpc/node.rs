@@ -17,7 +17,7 @@ use super::listener::Listeners;
 use crate::access::Access;
 use crate::config::ChildEnv;
 use crate::exports::Exports;
-use crate::process::{AttemptCgroups, CONTAINMENT, Inheritance};
+use crate::process::{AttemptCgroups, CGROUP, CONTAINMENT, Inheritance, SIGNALS};
 use rye_journal::Storage;
 
 /// Identity and state of this daemon.
@@ -29,6 +29,8 @@ pub struct Facts {
     pub parent: Pid,
     /// Cgroups of attempts, or the reason why there are none.
     pub cgroups: Result<Arc<AttemptCgroups>, String>,
+    /// Reason why attempts have no signal scope.
+    pub no_scope: Option<String>,
     pub epoch: Epoch,
     pub started_at: Timestamp,
     pub state_dir: PathBuf,
@@ -39,6 +41,26 @@ pub struct Facts {
     pub exports: Arc<Exports>,
     /// Environment of tools.
     pub tools: v1::ToolEnvironment,
+}
+
+impl Facts {
+    /// The containment mechanisms that are there, strongest first.
+    fn containment(&self) -> Vec<String> {
+        let cgroup = self.cgroups.is_ok().then_some(CGROUP);
+        let signals = self.no_scope.is_none().then_some(SIGNALS);
+        let all = cgroup.into_iter().chain(CONTAINMENT).chain(signals);
+        all.map(str::to_owned).collect()
+    }
+
+    /// The mechanisms that are not there, and why.
+    fn containment_missing(&self) -> String {
+        let cgroup = self.cgroups.as_ref().err();
+        let missing = [(CGROUP, cgroup), (SIGNALS, self.no_scope.as_ref())];
+        let missing = missing
+            .into_iter()
+            .filter_map(|(name, why)| Some(format!("{name}: {}", why?)));
+        missing.collect::<Vec<_>>().join("; ")
+    }
 }
 
 /// Environment of tools for people. Of the variables in `env.pass` it has only the names, because values may be secrets.
@@ -104,12 +126,8 @@ impl Node for NodeService {
             socket: facts.listener.borrow().path.to_string_lossy().into_owned(),
             node_fingerprint: facts.node_fingerprint.clone(),
             isolation: v1::Isolation::Scoped.into(),
-            containment: CONTAINMENT
-                .iter()
-                .skip(usize::from(facts.cgroups.is_err()))
-                .map(ToString::to_string)
-                .collect(),
-            containment_missing: facts.cgroups.as_ref().err().cloned().unwrap_or_default(),
+            containment: facts.containment(),
+            containment_missing: facts.containment_missing(),
             live_runs: u32::try_from(self.access.live_count()).unwrap_or(u32::MAX),
             storage: match self.access.storage() {
                 Storage::Ok => "ok",

@@ -9,7 +9,7 @@ use rye_core::definition::Authority;
 use rye_core::id::{ItemRef, RunId};
 use rye_core::machine::{Call, CallOutcome, ResultText, TextForm};
 use rye_core::memory::Memory;
-use rye_core::model::{Failure, KillReceipt, Object};
+use rye_core::model::{Failure, KillReceipt, Object, ProcessEnd};
 use serde_json::{Value, json};
 
 use crate::chain::{CallOrigin, Chain, Plan};
@@ -50,6 +50,8 @@ pub struct Envelope {
     /// Result; any JSON value.
     pub data: Value,
     pub failure: Option<Failure>,
+    /// End of its process, the `metadata.process` member.
+    pub process: Option<Box<ProcessEnd>>,
     /// Elements of the chain, the `chain` member.
     pub chain: Vec<Value>,
     /// Recorded decisions, the `trace` member; `None` without [`TraceMode::On`].
@@ -123,6 +125,7 @@ impl Prepared {
             item: self.item.clone(),
             data: Value::Null,
             failure: None,
+            process: None,
             chain: self.chain.iter().flat_map(Chain::links).collect(),
             trace: self.trace.take(),
             elapsed: self.since.elapsed(),
@@ -156,6 +159,9 @@ impl Envelope {
         if let Some(failure) = &self.failure {
             document["error"] = json!(failure.message);
             document["metadata"]["code"] = json!(failure.code);
+        }
+        if let Some(end) = &self.process {
+            document["metadata"]["process"] = json!(end);
         }
         if let Some(trace) = &self.trace {
             document["trace"] = json!(trace);

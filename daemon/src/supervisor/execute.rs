@@ -34,7 +34,7 @@ pub enum Executed {
     /// A result without a run (`validate: true`).
     Document(Value),
     /// A description of the call; no run was made.
-    Rehearsed(Envelope),
+    Rehearsed(Box<Envelope>),
 }
 
 /// The resolution of an item, as shown in an envelope.
@@ -126,7 +126,7 @@ impl Supervisor {
             Ok(plan) => envelope.data = plan.described(),
             Err(failure) => envelope.failure = Some(*failure),
         }
-        Ok((Executed::Rehearsed(envelope), found))
+        Ok((Executed::Rehearsed(Box::new(envelope)), found))
     }
 
     async fn execute_tool(&self, request: Start, trace: TraceMode) -> Result<Executed, Error> {

@@ -9,13 +9,15 @@ use regex::{Captures, Regex};
 use serde_json::{Value, json};
 
 /// Fields whose value is only a time, a duration or an identity.
-const FIELDS: [(&str, &str); 17] = [
+const FIELDS: [(&str, &str); 20] = [
     ("boot_id", "<boot>"),
     ("complete", "<of the host>"),
+    ("cpu_ms", "<ms>"),
     ("created_at", "<time>"),
     ("cursor", "<cursor>"),
     ("due", "<time>"),
     ("elapsed_ms", "<ms>"),
+    ("max_rss_kib", "<KiB>"),
     ("now", "<time>"),
     ("parent_pid", "<pid>"),
     ("pid", "<pid>"),
@@ -25,6 +27,7 @@ const FIELDS: [(&str, &str); 17] = [
     ("start_time", "<time>"),
     ("size", "<bytes>"),
     ("waited_ms", "<ms>"),
+    ("wall_ms", "<ms>"),
     ("duration_ms", "<ms>"),
     ("uid", "<uid>"),
 ];

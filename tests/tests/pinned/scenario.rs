@@ -36,7 +36,12 @@ pub(super) struct Scenario {
 }
 
 /// Events whose order is a race. They are sorted within one step.
-const UNORDERED: [&str; 3] = ["item_started", "process_started", "item_completed"];
+const UNORDERED: [&str; 4] = [
+    "item_started",
+    "process_started",
+    "process_exited",
+    "item_completed",
+];
 
 /// Plays all `scenarios` with one daemon. Compares the event streams of their runs with the snapshots.
 pub(super) fn play(scenarios: &[Scenario]) {

@@ -57,6 +57,7 @@ events! {
         // The identity of a process means nothing after a restart of the machine, and written bytes outlive the daemon.
         // The end of the step, often milliseconds later, syncs it.
         ProcessStarted(ProcessStarted) => PLAIN.synced(Syncing::Soon),
+        ProcessExited(ProcessExited) => PLAIN.synced(Syncing::Soon),
         // Only a suspended run takes verdicts on its attempts: those of a running one may still end.
         UncertainAnswered(UncertainAnswered) => PLAIN.during(While::Suspended),
         /// A question to a person.

@@ -483,6 +483,10 @@ impl Run {
                 };
                 attempt.process = Some(started.process.clone());
             }
+            RunEvent::ProcessExited(exited) => {
+                let work = self.work.state_mut();
+                return work.attempt_mut(exited.step, exited.slot).is_some();
+            }
             RunEvent::UncertainAnswered(answered) => {
                 let work = self.work.state_mut();
                 let Some(attempt) = work.attempt_mut(answered.step, answered.slot) else {

@@ -231,11 +231,7 @@ mod tests {
         let mut names = vec![former.put(b"first").unwrap()];
         for number in 0..4_usize {
             // The name is in two pieces of a read.
-            let text = format!(
-                "{}{}",
-                " ".repeat(super::super::PIECE - number * 20),
-                names[number]
-            );
+            let text = format!("{}{}", " ".repeat(PIECE - number * 20), names[number]);
             names.push(former.put(text.as_bytes()).unwrap());
         }
         let store = Store::open(dir.path());

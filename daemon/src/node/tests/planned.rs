@@ -13,7 +13,7 @@ use super::rig::{Daemon, Rig, request};
 use crate::chain::{CallOrigin, Chain, Plan};
 use crate::dispatch::Dispatcher;
 use crate::process::{self, Spawner};
-use crate::services::{Dispatch as _, Envelope, Order, TraceMode};
+use crate::services::{Dispatch as _, Order, TraceMode};
 use crate::supervisor::{Error, Executed};
 
 const GRAPH: &str = "config:\n  start: a\n  nodes:\n    a: {type: return}\n";
@@ -90,10 +90,13 @@ async fn parameters_not_passed_by_runtime_are_refused() {
             write(&rig, &project, "t/says.yaml", &text);
             let asked = request(tool("t/says"), &project);
             let (done, _) = daemon.supervisor.rehearse(asked).await.unwrap();
-            let Executed::Rehearsed(Envelope { failure, .. }) = done else {
+            let Executed::Rehearsed(envelope) = done else {
                 panic!("{done:?}");
             };
-            let told = failure.map(|failure| failure.message).unwrap_or_default();
+            let told = envelope
+                .failure
+                .map(|failure| failure.message)
+                .unwrap_or_default();
             assert_eq!(told.is_empty(), is_heard, "{key}: {told}");
             assert!(
                 is_heard || (told.contains(key) && told.contains("input_data")),
@@ -106,7 +109,7 @@ async fn parameters_not_passed_by_runtime_are_refused() {
 
 /// A dispatcher besides the daemon's; it starts nothing here.
 fn dispatcher(rig: &Rig) -> Dispatcher {
-    let spawner = Spawner::new(None, process::harden(), None);
+    let spawner = Spawner::new(None, process::harden(), None, None);
     Dispatcher::new(Arc::clone(rig.config()), spawner)
 }
 

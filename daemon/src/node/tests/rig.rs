@@ -126,7 +126,7 @@ impl Rig {
         let live = recovered.live.iter().map(|run| &run.id);
         let suspects = Suspects::open(&self.config.state_dir, live, self.last_death);
         let projects = Arc::new(Projects::new(Arc::clone(&self.config), wall));
-        let spawner = Spawner::new(None, process::harden(), None);
+        let spawner = Spawner::new(None, process::harden(), None, None);
         let real: Arc<dyn Dispatch> = Arc::new(Dispatcher::new(Arc::clone(&self.config), spawner));
         let dispatch = match &self.effects {
             Some(stage) => stage.wrap(real),

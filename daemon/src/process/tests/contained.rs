@@ -3,11 +3,16 @@
 use super::*;
 
 /// A bench whose attempts have cgroups; `None` on a host without them.
-fn contained() -> Option<Bench> {
+pub(super) fn contained() -> Option<Bench> {
     let bench = Bench::new();
     match AttemptCgroups::prepare(bench.directory.path(), getpid()) {
         Ok(cgroups) => Some(Bench {
-            spawner: Spawner::new(Some(getpid()), host::inherited_open_files(), Some(cgroups)),
+            spawner: Spawner::new(
+                Some(getpid()),
+                host::inherited_open_files(),
+                Some(cgroups),
+                None,
+            ),
             ..bench
         }),
         Err(why) => {

@@ -16,6 +16,7 @@ use crate::model::control::Control;
 use crate::model::failure::Failure;
 use crate::model::kill::KillReceipt;
 use crate::model::limits::Raised;
+use crate::model::process_end::ProcessEnd;
 use crate::money::Usd;
 
 /// A task of this daemon owns the run from now on: its first start, or its return after a restart.
@@ -126,6 +127,15 @@ pub struct ProcessStarted {
     #[serde(default, skip_serializing_if = "Slot::is_main")]
     pub slot: Slot,
     pub process: ProcessIdentity,
+}
+
+/// The process of an attempt has ended. The end of the attempt follows, unless its run stops.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProcessExited {
+    pub step: u32,
+    #[serde(default, skip_serializing_if = "Slot::is_main")]
+    pub slot: Slot,
+    pub end: ProcessEnd,
 }
 
 /// A person stated the outcome of an attempt of unknown outcome.
