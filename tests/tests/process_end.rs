@@ -97,7 +97,9 @@ fn envelope_has_use_of_resources_and_what_was_ended_with_the_command() {
     let world = World::new();
     let _daemon = world.start("");
     let burn = "python3 -c 'x = bytearray(600 << 20); i = 0\nwhile i < 1000000: i += 1'";
-    let command = format!("{burn}; sleep 999 >/dev/null 2>&1 & echo $!");
+    let command = format!(
+        "{burn}; sleep 999 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do :; done; echo $!"
+    );
     let params = json!({"command": command}).to_string();
     let call = world.ryectl("execute tool rye/bash --json --params");
     let envelope = call.arg(&params).ok().json();

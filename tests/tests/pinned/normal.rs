@@ -9,15 +9,16 @@ use regex::{Captures, Regex};
 use serde_json::{Value, json};
 
 /// Fields whose value is only a time, a duration or an identity.
-const FIELDS: [(&str, &str); 20] = [
+const FIELDS: [(&str, &str); 21] = [
     ("boot_id", "<boot>"),
     ("complete", "<of the host>"),
+    ("containment", "<of the host>"),
+    ("containment_missing", "<of the host>"),
     ("cpu_ms", "<ms>"),
     ("created_at", "<time>"),
     ("cursor", "<cursor>"),
     ("due", "<time>"),
     ("elapsed_ms", "<ms>"),
-    ("max_rss_kib", "<KiB>"),
     ("now", "<time>"),
     ("parent_pid", "<pid>"),
     ("pid", "<pid>"),
@@ -123,8 +124,10 @@ impl Normal {
             Value::Object(fields) => {
                 // The suspicion depends on the time of the daemon's death.
                 // The directory of the project differs by machine.
+                // The host knows the peak memory of a process only above that of the daemon.
                 let lasting = fields.iter().filter(|(key, value)| {
-                    *key != "suspected" && !(*key == "directory" && value.is_object())
+                    !["suspected", "max_rss_kib"].contains(&key.as_str())
+                        && !(*key == "directory" && value.is_object())
                 });
                 let fields = lasting.map(|(key, value)| {
                     let known = FIELDS.iter().find(|(field, _)| field == key);
