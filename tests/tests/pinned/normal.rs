@@ -126,8 +126,8 @@ impl Normal {
                 // The directory of the project differs by machine.
                 // The host knows the peak memory of a process only above that of the daemon.
                 let lasting = fields.iter().filter(|(key, value)| {
-                    !["suspected", "max_rss_kib"].contains(&key.as_str())
-                        && !(*key == "directory" && value.is_object())
+                    let is_directory = *key == "directory" && value.is_object();
+                    !is_directory && !["suspected", "max_rss_kib"].contains(&key.as_str())
                 });
                 let fields = lasting.map(|(key, value)| {
                     let known = FIELDS.iter().find(|(field, _)| field == key);
