@@ -24,8 +24,8 @@ use crate::model::event::{
     BudgetHeld, BudgetRaised, BudgetSettled, CancelRequested, Emitted, ForeachCompleted,
     GraphCancelled, GraphCompleted, GraphEnding, GraphError, GraphStarted, HookCompleted,
     HookStarted, HooksBegun, ItemCompleted, ItemSigned, ItemStarted, LimitExtended,
-    ParallelCompleted, ProcessStarted, RetryScheduled, RunKilled, RunResumed, RunStarted,
-    StepCompleted, StepFailed, StepStarted, StepWaiting, ToolCancelled, ToolCompleted,
+    ParallelCompleted, ProcessExited, ProcessStarted, RetryScheduled, RunKilled, RunResumed,
+    RunStarted, StepCompleted, StepFailed, StepStarted, StepWaiting, ToolCancelled, ToolCompleted,
     UncertainAnswered, Warning,
 };
 use crate::money::Usd;
@@ -193,6 +193,24 @@ fn process_of(slot: Slot) -> Event {
     })
 }
 
+fn exit_of(slot: Slot) -> Event {
+    Event::from(ProcessExited {
+        step: 1,
+        slot,
+        end: ProcessEnd {
+            exit_code: Some(0),
+            signal: None,
+            cause: EndCause::Exited,
+            wall_ms: 2,
+            cpu_ms: 1,
+            max_rss_kib: None,
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+            ended: Vec::new(),
+        },
+    })
+}
+
 fn verdict_on(slot: Slot) -> Event {
     Event::from(UncertainAnswered {
         step: 1,
@@ -292,6 +310,9 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("process", process_of(Slot::Main)),
         ("process:item", process_of(Slot::Part(0))),
         ("process:hook", process_of(Slot::Hook(0))),
+        ("exit", exit_of(Slot::Main)),
+        ("exit:item", exit_of(Slot::Part(0))),
+        ("exit:hook", exit_of(Slot::Hook(0))),
         ("failed", failed(1)),
         ("retry", retried(1)),
         ("item", item_started(0, 1)),
@@ -522,13 +543,13 @@ fn places() -> Vec<(&'static str, Run, String)> {
             "asked",
             after(&[hooks_begun(&[0]), hook_started(0)]),
             format!(
-                "{GRAPH} {RUNNING} {hooks} {round} process:hook step step2 waits failed limit done left"
+                "{GRAPH} {RUNNING} {hooks} {round} process:hook exit:hook step step2 waits failed limit done left"
             ),
         ),
         (
             "action",
             after(&[started(1)]),
-            format!("{GRAPH} {RUNNING} ending step2 process failed done left"),
+            format!("{GRAPH} {RUNNING} ending step2 process exit failed done left"),
         ),
         (
             "items",
@@ -539,7 +560,7 @@ fn places() -> Vec<(&'static str, Run, String)> {
             "item",
             after(&[foreach(1, 2), item_started(0, 1)]),
             format!(
-                "{GRAPH} {RUNNING} ending {in_items} item item_done foreach parallel process:item"
+                "{GRAPH} {RUNNING} ending {in_items} item item_done foreach parallel process:item exit:item"
             ),
         ),
         (
