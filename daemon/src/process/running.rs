@@ -266,7 +266,7 @@ impl Running {
         let mut limit = None;
         if let Some(cgroup) = cgroup {
             cgroup.raise(&mut usage);
-            limit = cgroup.limit_reached().filter(|_| has_failed);
+            limit = has_failed.then(|| cgroup.limit_reached()).flatten();
         }
         let is_killed = has_failed && exit == Exit::Signal(number(Signal::SIGKILL));
         let pipe_leak = !streams.have_ended();
