@@ -47,8 +47,8 @@ impl Memory {
         }
     }
 
-    /// Creates the memory that answers to clients may take beside that of runs, as large as the part that is left to
-    /// small charges. So reading a run never makes another one fail.
+    /// Creates a limit for the texts that are sent to clients, as large as the part left to small charges. It is beside
+    /// that of runs, so that a client that reads never makes a run fail.
     #[must_use]
     pub const fn of_answers(&self) -> Self {
         Self::new(self.most / SPARED)

@@ -1,9 +1,10 @@
 //! `<state>/base`: the records of live runs at one position of the log, replaced as a whole.
 //!
 //! **Owns** the file: JSON lines, the head and then one for each record. A line begins a frame, and a long one fills
-//! several. The frames are numbered, so a missing one is noticed. Base, history and log are the primary data together; the index can be rebuilt from them. **Never** holds a
-//! long line in memory: the text of a record may take several times the memory of its run. **Failure.** The file is
-//! renamed to its name when it is complete and synced, so a crash leaves the old base or the new one.
+//! several. The frames are numbered, so a missing one is noticed. Base, history and log are the primary data together;
+//! the index can be rebuilt from them. **Never** holds a long line in memory: the text of a record may take several
+//! times the memory of its run. **Failure.** The file is renamed to its name when it is complete and synced, so a crash
+//! leaves the old base or the new one.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};

@@ -143,10 +143,7 @@ fn unusable_text(what: &str, reason: &dyn Display) -> String {
 
 /// Exit of a process with the end of its output.
 pub(super) fn printed(exited: &Exited) -> Printed {
-    let (exit_code, signal) = match exited.exit {
-        Exit::Code(code) => (Some(code), None),
-        Exit::Signal(signal) => (None, Some(signal)),
-    };
+    let (exit_code, signal) = exited.exit.code_or_signal();
     Printed {
         exit_code,
         signal,
@@ -157,10 +154,7 @@ pub(super) fn printed(exited: &Exited) -> Printed {
 /// The end of the process `pid`, whose stop had this urgency if it was stopped.
 pub(super) fn process_end(pid: i32, exited: &Exited, urgency: Urgency) -> ProcessEnd {
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let (exit_code, signal) = match exited.exit {
-        Exit::Code(code) => (Some(code), None),
-        Exit::Signal(signal) => (None, Some(signal)),
-    };
+    let (exit_code, signal) = exited.exit.code_or_signal();
     let cause = match (exited.ended_by, exited.limit) {
         (Some(StopReason::Timeout), _) => EndCause::Timeout,
         (Some(StopReason::Cancel | StopReason::Kill { .. }), _) => match urgency {

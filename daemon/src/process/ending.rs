@@ -19,6 +19,14 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// The exit code, or the number of the signal.
+    pub const fn code_or_signal(self) -> (Option<i32>, Option<i32>) {
+        match self {
+            Self::Code(code) => (Some(code), None),
+            Self::Signal(signal) => (None, Some(signal)),
+        }
+    }
+
     /// Exit code as shown by a shell: 128 plus the number for a signal.
     pub fn shell_code(self) -> u8 {
         let code = match self {

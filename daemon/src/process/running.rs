@@ -393,10 +393,7 @@ async fn end_rest(leader: &Leader, mut orphans: Orphans, stopped: Option<Stopped
 }
 
 fn ended(pid: i32, comm: String, exit: Exit) -> EndedProcess {
-    let (signal, exit) = match exit {
-        Exit::Code(code) => (None, Some(code)),
-        Exit::Signal(signal) => (Some(signal), None),
-    };
+    let (exit, signal) = exit.code_or_signal();
     EndedProcess {
         pid,
         comm,
