@@ -9,6 +9,7 @@ use std::task::{Context, Waker};
 use futures_util::FutureExt as _;
 use rye_core::id::{ItemId, ItemRef};
 use rye_core::model::{Budget, Task};
+use rye_process::Source;
 
 use super::log_pool::PATIENCE;
 use super::*;
