@@ -6,6 +6,7 @@
 
 mod outage;
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
@@ -22,8 +23,11 @@ use rye_proto::v1::runs_client::RunsClient;
 use rye_proto::{convert, v1};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
-use tonic::Response;
+use tonic::metadata::AsciiMetadataValue;
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Response};
 
 pub(crate) use self::outage::Outage;
 pub use self::outage::{OutageNotifier, Revival, Reviver};
@@ -46,6 +50,43 @@ pub struct Client {
     patience: Duration,
     outage_notifier: OutageNotifier,
     reviver: Reviver,
+    /// Set if this process is the program of an attempt.
+    token: Option<Token>,
+}
+
+/// Token of a program, added to the calls that a program may make.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(AsciiMetadataValue);
+
+/// Omits the token.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl Token {
+    /// Returns `None` if `text` cannot be a token.
+    pub fn new(text: &str) -> Option<Self> {
+        let mut value: AsciiMetadataValue = format!("Bearer {text}").parse().ok()?;
+        value.set_sensitive(true);
+        Some(Self(value))
+    }
+}
+
+/// Adds the token of a program to a call.
+#[derive(Debug, Clone)]
+struct WithToken(Option<Token>);
+
+impl Interceptor for WithToken {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, tonic::Status> {
+        if let Some(Token(value)) = &self.0 {
+            request
+                .metadata_mut()
+                .insert("authorization", value.clone());
+        }
+        Ok(request)
+    }
 }
 
 impl Client {
@@ -72,7 +113,19 @@ impl Client {
             patience: PATIENCE,
             outage_notifier: OutageNotifier::default(),
             reviver: Reviver::default(),
+            token: None,
         }
+    }
+
+    /// Sets the token of the program that this process is.
+    #[must_use]
+    pub fn with_token(self, token: Option<Token>) -> Self {
+        Self { token, ..self }
+    }
+
+    /// True if this process calls as the program of an attempt.
+    pub const fn is_program(&self) -> bool {
+        self.token.is_some()
     }
 
     /// Sets the reviver. A call that continues over an outage uses it to start a daemon that died and stays away.
@@ -381,8 +434,8 @@ impl Client {
             .max_encoding_message_size(MAX_MESSAGE_BYTES)
     }
 
-    fn items(&self) -> ItemsClient<Channel> {
-        ItemsClient::new(self.channel.clone())
+    fn items(&self) -> ItemsClient<InterceptedService<Channel, WithToken>> {
+        ItemsClient::with_interceptor(self.channel.clone(), WithToken(self.token.clone()))
             .max_decoding_message_size(MAX_ANSWER_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES)
     }
@@ -470,6 +523,8 @@ calls! {
     execute = patient items.execute(ExecuteRequest) -> ExecuteResponse;
     /// Returns an item by its id, or items by a query.
     fetch = patient items.fetch(FetchRequest) -> FetchResponse;
+    /// Records the progress of the program that this process is.
+    progress = prompt items.progress(ProgressRequest) -> ProgressResponse;
     /// Signs items with the daemon's key.
     sign = patient items.sign(SignRequest) -> SignResponse;
     /// Returns the lock that a tool would have, and whether its present lock is valid. Writes nothing.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rye_core::clock::Timestamp;
 
+use crate::client::Token;
 use crate::error::Error;
 
 /// Returns the current time, for verbs that run long enough to show a clock.
@@ -33,6 +34,8 @@ pub struct Environment {
     pub current_dir: Option<PathBuf>,
     /// True if this process belongs to a run (`RYE_RUN_ID` or `RYE_ATTEMPT` is set).
     pub inside_run: bool,
+    /// `RYE_TOKEN`, the token of the program that this process is.
+    pub token: Option<Token>,
     /// True if `NO_COLOR` is set.
     pub no_color: bool,
     /// True if the terminal cannot rewrite a line (`TERM=dumb`).
@@ -92,6 +95,7 @@ impl Environment {
             runtime_dir: directory("XDG_RUNTIME_DIR"),
             current_dir: None,
             inside_run: set("RYE_RUN_ID").is_some() || set("RYE_ATTEMPT").is_some(),
+            token: set("RYE_TOKEN").and_then(|token| Token::new(token.to_str()?)),
             no_color: set("NO_COLOR").is_some(),
             dumb_terminal: set("TERM").is_some_and(|term| term == "dumb"),
             now: Timestamp::default(),

@@ -78,6 +78,7 @@ impl Session {
         let output = &mut self.output;
         let mut notify = |text: &str| output.note(text);
         let (client, started) = endpoint.connect(autostart, &mut notify).await?;
+        let client = client.with_token(self.environment.token.clone());
         if let Some(started) = started {
             self.output.note(&format!(
                 "started ryed in the background; its state is in {}",

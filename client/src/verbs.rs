@@ -11,6 +11,7 @@ mod run;
 
 mod approvals;
 mod budget;
+mod call;
 mod capability;
 mod daemon;
 mod events;
@@ -76,6 +77,7 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Test(asked) => Box::pin(test::test(asked, session)).await,
         Verb::Mcp(McpVerb::Import(asked)) => mcp::import(asked, session).await,
         Verb::Execute(execute) => execute::execute(execute, session).await,
+        Verb::Call => Box::pin(call::call(session)).await,
         Verb::Ls(asked) => items::list(asked, session).await,
         Verb::Show(show) => items::show(&show.item, session).await,
         Verb::Fetch(fetch) => fetch::fetch(fetch, session).await,

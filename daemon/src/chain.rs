@@ -57,7 +57,7 @@ pub use self::environment::{InheritedVariables, dot_env};
 pub use self::error::Error;
 pub use self::origin::CallOrigin;
 pub use self::plan::{NativeCall, Plan, check_settings, plan};
-pub use self::process_plan::{OutputForm, ProcessPlan, tag};
+pub use self::process_plan::{CallbackAuthority, OutputForm, ProcessPlan, tag};
 pub use self::request::{Backoff, RequestPlan};
 pub use self::terminal::{McpTransport, STATE_GRAPH, Terminal};
 pub use self::verified::Chain;

@@ -110,6 +110,7 @@ pub async fn nest(
         key: &call.key,
         attempt: run.graph().map(|_| run.name_of(&call.node, call.slot)),
         continues,
+        callback: None,
     };
     match services.runs().nest(nest).await {
         Err(failure) => refused(failure),

@@ -21,14 +21,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use rye_core::bounds;
-use rye_core::capability::{self, Primary};
+use rye_core::capability::{self, Layer, Primary};
 use rye_core::definition::{Authority, Inputs};
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::machine::{CallOutcome, Certainty};
 use rye_core::memory::{Charge, Memory};
 use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, Spec};
 use rye_core::thread::ThreadOrder;
-use rye_item::Library;
+use rye_item::{Item, Library};
 use rye_process::masking::Masker;
 use rye_process::{Exit, Spawner, StopReason, Stopper};
 use serde_json::{Value, json};
@@ -42,8 +42,10 @@ use self::outcome::{
     bound, declared_failure, is_text, judge, printed, process_end, reported_failure,
     without_secrets,
 };
+use crate::callbacks::{ProgramAttempt, Registered};
 use crate::chain::{
-    self, Chain, InheritedVariables, McpTransport, NativeCall, Plan, ProcessPlan, Terminal, Trace,
+    self, CallbackAuthority, Chain, InheritedVariables, McpTransport, NativeCall, Plan,
+    ProcessPlan, Terminal, Trace,
 };
 use crate::config::Config;
 use crate::exhausted::Exhausted;
@@ -220,7 +222,11 @@ impl Planner {
             chain
         };
         let plan = chain::plan(chain, params, origin, &self.config, offer, *timeout, trace);
-        Ok(plan.map_err(|error| unplanned(&error))?)
+        let mut plan = plan.map_err(|error| unplanned(&error))?;
+        if let (Plan::Process(plan), Authority::Run) = (&mut plan, order.authority) {
+            plan.callbacks = callbacks(chain.tool());
+        }
+        Ok(plan)
     }
 
     /// Returns the action to carry out, with the defaults of the tool in its parameters, if it is permitted. Sets
@@ -281,6 +287,23 @@ impl Planner {
         permitted(&wanted.directive)?;
         Ok(Found::Thread(Box::new(wanted)))
     }
+}
+
+/// Authority of the program of `tool` in calls of the daemon; `None` if it may make none.
+fn callbacks(tool: &Item) -> Option<CallbackAuthority> {
+    let Some(patterns) = &tool.metadata.permissions else {
+        return Some(CallbackAuthority::default());
+    };
+    let patterns = patterns.iter();
+    let patterns: Vec<_> = patterns.map(|text| capability::normalise(text)).collect();
+    let is_empty = patterns.is_empty();
+    let declared = Layer {
+        source: format!("permissions of {}", tool.item),
+        patterns,
+    };
+    (!is_empty).then_some(CallbackAuthority {
+        declared: Some(declared),
+    })
 }
 
 /// A permitted action.
@@ -394,9 +417,29 @@ impl Dispatcher {
 
     async fn process(
         &self,
-        plan: ProcessPlan,
+        mut plan: ProcessPlan,
         cx: &AttemptCtx,
         masker: &Arc<Masker>,
+        work: &mut Work,
+    ) -> Result<Value, Box<Unsuccessful>> {
+        let registered = register(&mut plan, cx);
+        let masker = match &registered {
+            Some(registered) => Arc::new(masker.and(registered.token())),
+            None => Arc::clone(masker),
+        };
+        let ended = self.contained(plan, cx, masker, work).await;
+        if let Some(registered) = registered {
+            registered.end().await;
+        }
+        ended
+    }
+
+    /// Runs the process of a call to its end.
+    async fn contained(
+        &self,
+        plan: ProcessPlan,
+        cx: &AttemptCtx,
+        masker: Arc<Masker>,
         work: &mut Work,
     ) -> Result<Value, Box<Unsuccessful>> {
         let seconds = plan.process.timeout.as_secs_f64();
@@ -416,7 +459,7 @@ impl Dispatcher {
         let live = LoggedOutput::new(&cx.output, plan.output_form);
         let running = running
             .with_tap(live.tap())
-            .with_masker(Arc::clone(masker))
+            .with_masker(masker)
             .with_memory(Arc::clone(&memory));
         let exited = tokio::select! {
             exited = running.finish(stopper.listen()) => exited,
@@ -453,6 +496,26 @@ impl Dispatcher {
         work.note_printed(plan.output_form, printed, &judged);
         judged
     }
+}
+
+/// Lets the program of `plan` call the daemon, if it may.
+fn register(plan: &mut ProcessPlan, cx: &AttemptCtx) -> Option<Registered> {
+    let CallbackAuthority { declared } = plan.callbacks.take()?;
+    let attempt = ProgramAttempt {
+        run: cx.run.clone(),
+        step: cx.step,
+        slot: cx.slot,
+        node: cx.node.clone(),
+        number: cx.attempt,
+        key: cx.key.clone(),
+        tag: plan.tag.clone(),
+        layer: declared,
+    };
+    let mut random = [0; 32];
+    getrandom::fill(&mut random).expect("the kernel has a random source");
+    let registered = cx.services.callbacks.register(attempt, random);
+    plan.process.env.extend(registered.variables());
+    Some(registered)
 }
 
 async fn native_call(

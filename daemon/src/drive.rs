@@ -55,6 +55,7 @@ pub use self::context::RunContext;
 pub use self::fail::fail;
 pub use self::job::Job;
 use self::lookahead::{Lookahead, following};
+pub use self::plan::refused_child;
 use self::plan::{Plan, Then, limit};
 use self::shortage::{LoopExit, Shortage};
 use crate::exhausted::Exhausted;

@@ -14,6 +14,7 @@ pub mod logging;
 pub mod object;
 
 pub mod cache;
+pub mod callbacks;
 pub mod contracts;
 pub mod exports;
 pub mod graphs;

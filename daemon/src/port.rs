@@ -14,7 +14,7 @@ use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{ItemRef, Name, RunId};
 use rye_core::ledger::{AccountId, Cost, Denied, Meter, MeterId};
 use rye_core::model::{
-    ApprovalAnswer, Failure, Kill, Killed, Object, Raised, Run, RunKind, Spec, Verdict,
+    ApprovalAnswer, Callback, Failure, Kill, Killed, Object, Raised, Run, RunKind, Spec, Verdict,
 };
 use rye_core::money::Usd;
 use rye_core::thread::ThreadOrder;
@@ -181,6 +181,16 @@ pub struct Nest<'a> {
     pub attempt: Option<String>,
     /// The ended run of an earlier attempt of the step, which the new one continues.
     pub continues: Option<Arc<Run>>,
+    /// Set if a program of the parent orders it.
+    pub callback: Option<NestedCallback>,
+}
+
+/// A child run that a program of its parent orders.
+#[derive(Debug, Clone)]
+pub struct NestedCallback {
+    pub callback: Callback,
+    /// Start key of a run that other tries of the attempt share.
+    pub start_key: Option<String>,
 }
 
 /// The item that a child run executes.
@@ -192,12 +202,17 @@ pub enum ChildRequest {
         params: Object,
     },
     Thread(Box<ThreadOrder>),
+    /// A tool that a program of the parent calls.
+    Tool {
+        item: ItemRef,
+        params: Object,
+    },
 }
 
 impl ChildRequest {
     pub const fn item(&self) -> &ItemRef {
         match self {
-            Self::Graph { item, .. } => item,
+            Self::Graph { item, .. } | Self::Tool { item, .. } => item,
             Self::Thread(order) => &order.directive,
         }
     }

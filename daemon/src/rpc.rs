@@ -31,6 +31,7 @@ mod runs;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ use rye_proto::v1::{budgets_server, items_server, node_server, objects_server, r
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
-use tower::util::MapResponseLayer;
+use tower::util::{MapRequestLayer, MapResponseLayer};
 
 use self::authority::Lenient;
 use self::budgets::BudgetsService;
@@ -49,6 +50,7 @@ use self::objects::ObjectsService;
 use self::runs::RunsService;
 use self::streams::Streams;
 use crate::access::Access;
+use crate::callbacks::Callbacks;
 use rye_process::most_open_files;
 
 pub use self::listener::{Listener, Listeners};
@@ -69,7 +71,8 @@ pub async fn serve(
     stop: CancellationToken,
     grace: Duration,
 ) -> Result<(), tonic::transport::Error> {
-    let guard = caller::Guard::new(facts.uid, facts.stopping.clone());
+    let callbacks = access.callbacks();
+    let guard = caller::Guard::new(facts.uid, facts.stopping.clone(), callbacks);
     let (health, health_service) = tonic_health::server::health_reporter();
     health
         .set_serving::<runs_server::RunsServer<RunsService>>()
@@ -119,6 +122,7 @@ pub async fn serve(
     });
     let server = Server::builder()
         .max_concurrent_streams(MOST_CALLS)
+        .layer(MapRequestLayer::new(caller::note_method))
         .layer(tonic::service::InterceptorLayer::new(guard))
         .layer(MapResponseLayer::new(texts::until_sent))
         .add_service(health_service)
@@ -145,7 +149,8 @@ pub async fn serve(
 /// Refuses every call with the reason `stopping` for as long as it is polled. Called after [`serve`], once its calls
 /// have ended.
 pub async fn refuse_calls(facts: Arc<Facts>) {
-    let guard = caller::Guard::new(facts.uid, facts.stopping.clone());
+    let callbacks = Callbacks::new(PathBuf::new(), None);
+    let guard = caller::Guard::new(facts.uid, facts.stopping.clone(), callbacks);
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
     let places = ConnectionLimits::new(guard.clone(), most_open_files());
     let never = CancellationToken::new();

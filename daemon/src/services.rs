@@ -23,6 +23,7 @@ use rye_core::model::{Effect, Event, ProcessIdentity, Slot, Spec};
 
 pub use self::action::{Ended, Envelope, Order, Prepared, TraceMode, memory_exceeded, timed_out};
 use crate::async_log::{Logs, OutputWriter};
+use crate::callbacks::Callbacks;
 use crate::contracts::Contracts;
 use crate::graphs::Graphs;
 use crate::port::Runs;
@@ -47,6 +48,8 @@ pub struct Services {
     pub logs: Logs,
     pub clock: Arc<dyn Timer>,
     pub providers: Providers,
+    /// Programs of attempts that may call the daemon.
+    pub callbacks: Callbacks,
     /// Spending limits of all runs together. Each new hold uses the meters in force from here.
     pub caps: Caps,
     /// Runs that may have crashed the daemon.
@@ -84,6 +87,8 @@ pub struct AttemptCtx {
     pub slot: Slot,
     /// Name of the node; empty for a call that belongs to none.
     pub node: String,
+    /// Number of the try, from 1.
+    pub attempt: u32,
     /// Idempotency key.
     pub key: String,
     /// Meaning of a second execution.

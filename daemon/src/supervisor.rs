@@ -42,6 +42,9 @@ mod admission;
 mod execute;
 mod preview;
 
+mod callback;
+
+pub use callback::ProgramCall;
 pub use error::Error;
 pub use execute::{Executed, Lookup, Step};
 pub use handle::{Launches, Supervisor};

@@ -24,6 +24,7 @@ mod approvals;
 mod bad_input;
 mod bounds;
 mod budget;
+mod callbacks;
 mod capability;
 mod chain;
 mod contained;

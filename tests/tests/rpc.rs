@@ -552,6 +552,7 @@ async fn lossy_json_is_refused_over_grpc() {
             params_json: text.to_owned(),
             trace: false,
             dry_run: false,
+            idempotency_key: String::new(),
         };
         let step = v1::StepRequest {
             item: start.item.clone(),

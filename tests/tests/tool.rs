@@ -381,7 +381,7 @@ fn caller_with_attempt_variable_is_refused_as_inside_run() {
 #[test]
 fn inside_a_run_ryectl_starts_no_daemon() {
     let world = World::new();
-    let call = r#""$1" --state-dir "$2" ps; echo "code $?""#;
+    let call = r#"unset RYE_SOCKET; "$1" --state-dir "$2" ps; echo "code $?""#;
     let args = json!([binaries::ryectl(), world.root().join("second")]);
     let out = bash(&world, &json!({"command": call, "args": args})).code(0);
     assert_eq!(out.json()["data"]["stdout"], "code 69\n");

@@ -87,6 +87,7 @@ impl Verb {
             Self::Deny(given) => (vec![&mut given.run], Vec::new()),
             Self::Budget(BudgetVerb::Raise(raise)) => (vec![&mut raise.run], Vec::new()),
             Self::Init
+            | Self::Call
             | Self::Key(_)
             | Self::Sign(_)
             | Self::Verify(_)

@@ -142,6 +142,15 @@ pub(crate) enum Verb {
         after_help = "Example:\n  ryectl execute tool rye/core/echo --params '{\"text\": \"hi\"}'"
     )]
     Execute(Execute),
+    /// Call items for a program of a run, one JSON object a line
+    ///
+    /// For programs that a run started, which have a token in RYE_TOKEN. Each line of stdin is a call, such as {"id": 1, "call": "execute",
+    /// "item_id": "team/lint", "params": {}}, {"call": "fetch", "item_id": "team/rules"} or {"call": "progress", "fraction": 0.5, "message":
+    /// "half"}. Each call is answered by a line with its id and `result` or `error`, in the order in which the calls end.
+    #[command(
+        after_help = "Example:\n  echo '{\"id\": 1, \"call\": \"execute\", \"item_id\": \"rye/core/echo\", \"params\": {\"text\": \"hi\"}}' | \"$RYE_CTL\" call"
+    )]
+    Call,
     /// List items: what there is to run, where it comes from, and whether it may be used
     ///
     /// Without a type tools and directives are listed, as this project sees them.

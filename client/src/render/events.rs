@@ -61,6 +61,13 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::StepStarted(started) => begun(started),
         RunEvent::ProcessExited(exited) => exited.end.to_string(),
         RunEvent::ProcessStarted(started) => format!("process {}", started.process.pid),
+        RunEvent::CallbackStarted(started) => {
+            format!("its program started {} as {}", started.item, started.child)
+        }
+        RunEvent::ToolCallProgress(progress) => match progress.fraction {
+            Some(fraction) => format!("{:.0} %: {}", fraction * 100.0, progress.message),
+            None => progress.message.clone(),
+        },
         RunEvent::UncertainAnswered(answer) => {
             let (step, slot, verdict) = (answer.step, answer.slot, answer.verdict.as_str());
             format!(

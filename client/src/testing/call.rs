@@ -73,6 +73,7 @@ impl<'c> Runs<'c> {
             params_json: Value::Object(case.params.clone()).to_string(),
             trace: false,
             dry_run: false,
+            idempotency_key: String::new(),
         }));
         let ended = tokio::select! {
             biased;

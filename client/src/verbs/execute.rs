@@ -21,6 +21,7 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
         project: session.project()?.display().to_string(),
         params_json,
         trace: execute.trace || execute.dry_run,
+        idempotency_key: String::new(),
         dry_run: execute.dry_run,
     };
     let client = session.client().await?;
@@ -49,7 +50,7 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
         let suppressed = graph.is_some() && status == Some(Status::CompletedWithErrors.as_str());
         return Ok(if suppressed { Exit::Failed } else { Exit::Done });
     }
-    let record = if answer.run_id.is_empty() {
+    let record = if answer.run_id.is_empty() || client.is_program() {
         None
     } else {
         Some(client.get(&answer.run_id).await?)

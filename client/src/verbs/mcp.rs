@@ -49,6 +49,7 @@ pub(super) async fn import(asked: Import, session: &mut Session) -> Result<Exit,
         params_json: json!({"server": asked.server.as_str()}).to_string(),
         trace: false,
         dry_run: false,
+        idempotency_key: String::new(),
     };
     let answer = session.client().await?.execute(request).await?;
     let envelope = convert::object("envelope_json", &answer.envelope_json)?;

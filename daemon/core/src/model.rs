@@ -78,7 +78,7 @@ pub use self::process_end::{EndCause, ProcessEnd};
 pub use self::raised::Unraised;
 pub use self::round::Round;
 pub use self::run::Run;
-pub use self::spec::{Durability, Recovery, Spec};
+pub use self::spec::{Callback, Durability, Recovery, Spec};
 pub use self::suspension::{SuspendReason, Suspension};
 pub use self::task::{Extent, GraphSource, GraphTask, RunKind, StartFrom, Task, ThreadSource};
 pub use self::work::Work;

@@ -117,6 +117,8 @@ pub struct Metadata {
     pub verify_deps: Option<Map<String, Value>>,
     /// Environment variables required for a start.
     pub env_requires: Vec<String>,
+    /// Patterns of the capabilities that its program may use in calls of the daemon; `None` if not declared.
+    pub permissions: Option<Vec<String>>,
     /// Keys that this release does not implement, or that mean nothing. An executor must refuse the item, because the
     /// requested behaviour would be missing.
     pub unread: Vec<Unread>,
@@ -199,6 +201,7 @@ impl Metadata {
         // A graph has its own closed list of keys; its parser checks them with line and column.
         if metadata.tool_type.as_deref() != Some("graph") {
             metadata.output = output(&said)?;
+            metadata.permissions = said.names("permissions")?;
             metadata.env_requires = said.names("env_requires")?.unwrap_or_default();
             metadata.unread = fields.unread();
             metadata.ignored = fields.ignored();

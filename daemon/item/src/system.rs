@@ -56,6 +56,13 @@ pub fn root(state_dir: &Path) -> PathBuf {
     state_dir.join("system")
 }
 
+/// Text of the Python module by which tools call the daemon.
+pub fn python_client() -> &'static str {
+    let file = TOOLS.get_file("core/lib/rye_client.py");
+    let text = file.and_then(File::contents_utf8);
+    text.expect("the module is part of the program")
+}
+
 /// An item that is part of the program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Embedded {

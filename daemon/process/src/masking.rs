@@ -64,6 +64,10 @@ impl Masker {
                 texts.extend(in_base64(secret.as_bytes()));
             }
         }
+        Self::of(texts, has_digits_only)
+    }
+
+    fn of(texts: Vec<Zeroizing<Vec<u8>>>, has_digits_only: bool) -> Self {
         let finder = (!texts.is_empty())
             .then(|| AhoCorasick::new(texts.iter().map(|text| text.as_slice())))
             .transpose()
@@ -73,6 +77,16 @@ impl Masker {
             texts,
             has_digits_only,
         }
+    }
+
+    /// Makes a masker of these secrets and `secret`, which is not empty.
+    #[must_use]
+    pub fn and(&self, secret: &str) -> Self {
+        let own = Self::new([secret]);
+        Self::of(
+            self.texts.iter().chain(&own.texts).cloned().collect(),
+            self.has_digits_only || own.has_digits_only,
+        )
     }
 
     /// True if there are no secrets.

@@ -25,7 +25,7 @@ use super::request::{self, RequestPlan};
 use super::server;
 use super::shell;
 use super::template::{KEYS, Settings, Slots};
-use super::template_paths::TemplatePaths;
+use super::template_paths::{CLIENT, TemplatePaths};
 use super::terminal::{EXECUTE, HTTP, STATE_GRAPH, Terminal};
 use super::verified::Chain;
 use crate::config::Config;
@@ -303,6 +303,10 @@ fn templated(
     } else {
         None
     };
+    if settings.uses(CLIENT)? {
+        files.push(system::python_client().as_bytes().to_vec());
+        places.set_client(file_path(files.len() - 1));
+    }
     let slots = Slots {
         settings: &settings,
         paths: &places,
@@ -327,6 +331,7 @@ fn templated(
             output_limit: config.limits.output_bytes.get(),
         },
         tag: tag(&origin.run, &origin.key, origin.attempt),
+        callbacks: None,
         output_form: OutputForm::Declared(chain.output_format()),
         time_set_by: "`config.timeout` of the tool, else the setting `limits.tool_timeout_seconds`",
     })

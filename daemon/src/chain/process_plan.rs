@@ -1,5 +1,6 @@
 //! Plan of a call that runs as a process.
 
+use rye_core::capability::Layer;
 use rye_core::id::RunId;
 use rye_item::OutputFormat;
 use rye_process as process;
@@ -16,6 +17,13 @@ pub enum OutputForm {
     Shell,
 }
 
+/// Authority of a program in calls of the daemon.
+#[derive(Debug, Clone, Default)]
+pub struct CallbackAuthority {
+    /// Permissions that the tool declares, a layer below those of its run.
+    pub declared: Option<Layer>,
+}
+
 /// A process, and the conversion of its output.
 #[derive(Debug)]
 pub struct ProcessPlan {
@@ -23,6 +31,8 @@ pub struct ProcessPlan {
     /// Tag of the attempt, by which its processes are found.
     pub tag: String,
     pub output_form: OutputForm,
+    /// Set if the program may call the daemon.
+    pub callbacks: Option<CallbackAuthority>,
     /// Name of the setting that determines the timeout, for people.
     pub time_set_by: &'static str,
 }

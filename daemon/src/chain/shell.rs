@@ -101,6 +101,7 @@ pub(super) fn plan(
             output_limit: config.limits.output_bytes.get(),
         },
         tag: tag(&origin.run, &origin.key, origin.attempt),
+        callbacks: None,
         output_form: OutputForm::Shell,
         time_set_by: "`timeout` in the params of `rye/bash`",
     })

@@ -123,6 +123,12 @@ impl<'c> Settings<'c> {
         Ok(self.text("command")?.and_then(slot_name) == Some(BINARY))
     }
 
+    /// True if an argument is the slot `name`.
+    pub(super) fn uses(&self, name: &str) -> Result<bool, Error> {
+        let args = self.texts("args")?;
+        Ok(args.iter().any(|arg| slot_name(arg) == Some(name)))
+    }
+
     /// Adds the `fixed_params` of the tool to `params`, which are nested under `params_key` if that is set.
     pub(super) fn with_fixed(&self, params: Object) -> Result<Object, Error> {
         let fixed = self.mapping("fixed_params")?;

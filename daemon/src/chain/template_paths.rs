@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use rye_item::Item;
 use rye_process::file_path;
 
+/// Path of the Python module that calls the daemon.
+pub(super) const CLIENT: &str = "rye_client";
+
 /// Paths that a template may name.
 #[derive(Debug)]
 pub(super) struct TemplatePaths {
@@ -28,6 +31,8 @@ impl TemplatePaths {
             // These two are set for multi-file tools.
             ("anchor_path", None),
             ("runtime_lib", None),
+            // Set for a chain that names it.
+            (CLIENT, None),
         ];
         Self {
             named,
@@ -48,9 +53,18 @@ impl TemplatePaths {
             ("runtime_lib", lib),
         ];
         for (name, place) in places {
-            if let Some((_, known)) = self.named.iter_mut().find(|(known, _)| *known == name) {
-                *known = place;
-            }
+            self.set(name, place);
+        }
+    }
+
+    /// Sets the path of the Python module that calls the daemon.
+    pub(super) fn set_client(&mut self, path: PathBuf) {
+        self.set(CLIENT, Some(path));
+    }
+
+    fn set(&mut self, name: &str, path: Option<PathBuf>) {
+        if let Some((_, known)) = self.named.iter_mut().find(|(known, _)| *known == name) {
+            *known = path;
         }
     }
 

@@ -83,6 +83,7 @@ impl RunContext {
             step: call.step,
             slot: call.slot,
             node: call.node.clone(),
+            attempt: call.attempt,
             key: call.key.clone(),
             effect: call.effect,
             output: Arc::new(OutputWriter::new(Arc::clone(&self.log), logs, heading)),

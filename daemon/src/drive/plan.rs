@@ -155,9 +155,9 @@ async fn apart<M: Clone + Send + 'static, T: Send + 'static>(
     made
 }
 
-/// Returns the outcome of a call whose child run is refused, or `None` if the call has to be looked up again. Causes of
+/// Returns the failure of a call whose child run is refused, or `None` if the call has to be looked up again. Causes of
 /// a refusal: budget, the limit of children of the parent, the limits of live runs, or an invalid record.
-fn without_child(refused: &Refused) -> Option<CallOutcome> {
+pub fn refused_child(refused: &Refused) -> Option<Failure> {
     let (code, retryable) = match &refused.why {
         RefusalReason::Budget(_) => ("hierarchical_budget_exceeded", false),
         RefusalReason::SpawnsUsedUp(_) => ("spawns_exceeded", false),
@@ -177,11 +177,10 @@ fn without_child(refused: &Refused) -> Option<CallOutcome> {
         | RefusalReason::Named(_)
         | RefusalReason::Stale => return None,
     };
-    let failure = Failure {
+    Some(Failure {
         retryable,
         ..Failure::permanent(code, refused.to_string())
-    };
-    Some(CallOutcome::never_started(failure))
+    })
 }
 
 impl<P> Planned<P> {
@@ -215,7 +214,8 @@ impl<K: Kind> Drive<'_, K> {
     /// Concludes or refuses a call whose child run is refused. No other call is affected.
     pub(super) fn refuse_child(&mut self, call: &Call, refused: &Refused) {
         self.budget_wait.clear_if(call.slot);
-        if let Some(outcome) = without_child(refused) {
+        if let Some(failure) = refused_child(refused) {
+            let outcome = CallOutcome::never_started(failure);
             tracing::info!(run = %self.id, %refused, "a child run is refused");
             self.childless.insert(call.slot, Box::new(outcome));
             return;

@@ -458,6 +458,8 @@ pub(super) fn entry_of_run(event: &RunEvent) -> Option<String> {
         | RunEvent::StepStarted(_)
         | RunEvent::ProcessStarted(_)
         | RunEvent::ProcessExited(_)
+        | RunEvent::CallbackStarted(_)
+        | RunEvent::ToolCallProgress(_)
         | RunEvent::HooksBegun(_)
         | RunEvent::BudgetHeld(_)
         | RunEvent::HookStarted(_) => return None,

@@ -1,11 +1,11 @@
 //! Authentication of callers when a connection is accepted: see `daemon/docs/capabilities.md`.
 //!
 //! A peer that descends from the daemon or its parent, or carries the tag of an attempt, **is a run** and never a
-//! principal. It is refused until runs have tokens. A peer whose lineage cannot be determined is refused too, and so is
-//! one of another uid, which has no grant.
+//! principal. With the token of its own attempt it is a program, which may call [`FOR_PROGRAMS`]. Otherwise it is
+//! refused. A peer whose lineage cannot be determined is refused too, and so is one of another uid, which has no grant.
 //!
-//! **Bounds.** Connections take descriptors, which runs need as well. Principals have at most half of them. Refused
-//! callers share [`MOST_REFUSED`] connections of at most [`MOST_OF_ATTEMPT`] per attempt, each open for
+//! **Bounds.** Connections take descriptors, which runs need as well. Principals have at most half of them, programs a
+//! quarter. An attempt has at most [`MOST_OF_ATTEMPT`]. Refused callers share [`MOST_REFUSED`], each open for
 //! [`REFUSED_FOR`], long enough to read the reason.
 
 use std::collections::HashMap;
@@ -24,11 +24,13 @@ use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
+use tonic::codegen::http;
 use tonic::service::Interceptor;
 use tonic::transport::server::Connected;
 use tonic::{Request, Status};
 
 use super::status::with_reason;
+use crate::callbacks::{Callbacks, Program};
 
 /// The process at the other end of a connection.
 #[derive(Debug, Clone)]
@@ -47,6 +49,28 @@ impl Caller {
     }
 }
 
+/// Methods that a program may call.
+const FOR_PROGRAMS: [&str; 4] = [
+    "/rye.v1.Items/Execute",
+    "/rye.v1.Items/Fetch",
+    "/rye.v1.Items/Progress",
+    "/grpc.health.v1.Health/Check",
+];
+
+/// Refusal of a process that is part of a run.
+const INSIDE: &str = "a process that a run started may only execute and fetch items, and report its progress, with the token of its own attempt (RYE_TOKEN) while the attempt lasts";
+
+/// Path of the method that is called.
+#[derive(Debug, Clone)]
+struct CalledMethod(String);
+
+/// Keeps the path of `request` for [`Guard`], which does not see it otherwise.
+pub(super) fn note_method<B>(mut request: http::Request<B>) -> http::Request<B> {
+    let method = CalledMethod(request.uri().path().to_owned());
+    request.extensions_mut().insert(method);
+    request
+}
+
 /// Most concurrent connections of refused callers.
 const MOST_REFUSED: usize = 16;
 /// Most of those per attempt of a run.
@@ -58,6 +82,7 @@ const REFUSED_FOR: Duration = Duration::from_secs(2);
 pub(super) struct ConnectionLimits {
     guard: Guard,
     principals: Arc<Semaphore>,
+    programs: Arc<Semaphore>,
     refused: Arc<Semaphore>,
     attempts: Attempts,
 }
@@ -106,13 +131,14 @@ impl Drop for AttemptSlot {
 }
 
 impl ConnectionLimits {
-    /// Principals get half of `descriptors`.
+    /// Principals get half of `descriptors`, programs a quarter.
     pub(super) fn new(guard: Guard, descriptors: usize) -> Self {
+        let semaphore =
+            |places: usize| Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS)));
         Self {
             guard,
-            principals: Arc::new(Semaphore::new(
-                (descriptors / 2).min(Semaphore::MAX_PERMITS),
-            )),
+            principals: semaphore(descriptors / 2),
+            programs: semaphore(descriptors / 4),
             refused: Arc::new(Semaphore::new(MOST_REFUSED)),
             attempts: Attempts::default(),
         }
@@ -120,11 +146,12 @@ impl ConnectionLimits {
 
     /// Returns `None` if no slot is left for `caller`; that closes `stream`.
     pub(super) fn take(&self, stream: UnixStream, caller: Caller) -> Option<Peer> {
-        let is_refused = self.guard.admit(Some(&caller)).is_err();
-        let places = if is_refused {
-            &self.refused
-        } else {
-            &self.principals
+        let is_program = self.guard.may_be_program(&caller);
+        let is_refused = !is_program && self.guard.admit(Some(&caller)).is_err();
+        let places = match (is_program, is_refused) {
+            (true, _) => &self.programs,
+            (false, true) => &self.refused,
+            (false, false) => &self.principals,
         };
         let of_attempt = match &caller.lineage {
             Lineage::Inside { attempt } => Some(self.attempts.take(attempt)?),
@@ -215,16 +242,65 @@ impl AsyncWrite for Peer {
     }
 }
 
-/// Admits only principals, and no caller once the daemon stops. Every service is called through it.
+/// Admits only principals and programs, and no caller once the daemon stops. Every service is called through it.
 #[derive(Debug, Clone)]
 pub(super) struct Guard {
     uid: u32,
     stopping: CancellationToken,
+    callbacks: Callbacks,
 }
 
 impl Guard {
-    pub(super) fn new(uid: u32, stopping: CancellationToken) -> Self {
-        Self { uid, stopping }
+    pub(super) fn new(uid: u32, stopping: CancellationToken, callbacks: Callbacks) -> Self {
+        Self {
+            uid,
+            stopping,
+            callbacks,
+        }
+    }
+
+    /// True if `caller` is part of an attempt whose program may call. Its requests show if they have its token.
+    fn may_be_program(&self, caller: &Caller) -> bool {
+        let Lineage::Inside { attempt } = &caller.lineage else {
+            return false;
+        };
+        caller.uid == Some(self.uid) && self.callbacks.knows(attempt)
+    }
+
+    /// Returns the program that sends `request`, or `None` if its sender is not part of a run.
+    fn program(&self, request: &Request<()>) -> Result<Option<Arc<Program>>, Status> {
+        let refuse = || {
+            Err(with_reason(
+                Status::permission_denied(INSIDE),
+                "inside_a_run",
+            ))
+        };
+        let Some(caller) = request.extensions().get::<Caller>() else {
+            return Ok(None);
+        };
+        let Lineage::Inside { attempt } = &caller.lineage else {
+            return Ok(None);
+        };
+        let token = request.metadata().get("authorization");
+        let token = token.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+        let program = token.and_then(|token| self.callbacks.program(token, attempt));
+        let Some(program) = program.filter(|_| caller.uid == Some(self.uid)) else {
+            return refuse();
+        };
+        let method = request.extensions().get::<CalledMethod>();
+        if !method.is_some_and(|method| FOR_PROGRAMS.contains(&&*method.0)) {
+            return refuse();
+        }
+        self.refuse_if_stopping()?;
+        Ok(Some(program))
+    }
+
+    fn refuse_if_stopping(&self) -> Result<(), Status> {
+        if !self.stopping.is_cancelled() {
+            return Ok(());
+        }
+        let text = "the daemon is stopping; try again when it is up";
+        Err(with_reason(Status::unavailable(text), "stopping"))
     }
 
     fn admit<'c>(&self, caller: Option<&'c Caller>) -> Result<&'c Caller, Status> {
@@ -234,8 +310,7 @@ impl Guard {
                 lineage: Lineage::Inside { .. },
                 ..
             }) => {
-                let text = "a process that a run started cannot call the daemon: it has no token of its own";
-                Err(with_reason(Status::permission_denied(text), "inside_a_run"))
+                Err(with_reason(Status::permission_denied(INSIDE), "inside_a_run"))
             }
             None
             | Some(
@@ -252,19 +327,19 @@ impl Guard {
                 "uid {uid} has no grant on this daemon, which serves uid {}",
                 self.uid
             ))),
-            Some(_) if self.stopping.is_cancelled() => {
-                let text = "the daemon is stopping; try again when it is up";
-                Err(with_reason(Status::unavailable(text), "stopping"))
-            }
-            Some(caller) => Ok(caller),
+            Some(caller) => self.refuse_if_stopping().map(|()| caller),
         }
     }
 }
 
 impl Interceptor for Guard {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        let layer = self.admit(request.extensions().get::<Caller>())?.layer();
-        request.extensions_mut().insert(layer);
+        if let Some(program) = self.program(&request)? {
+            request.extensions_mut().insert(program);
+        } else {
+            let layer = self.admit(request.extensions().get::<Caller>())?.layer();
+            request.extensions_mut().insert(layer);
+        }
         Ok(request)
     }
 }
@@ -275,7 +350,7 @@ mod tests {
 
     #[test]
     fn only_own_user_outside_runs_is_admitted() {
-        let guard = Guard::new(1000, CancellationToken::new());
+        let guard = guard_of(CancellationToken::new());
         for (uid, lineage, admitted) in [
             (Some(1000), Lineage::Outside, true),
             (Some(1000), inside("a"), false),
@@ -297,7 +372,7 @@ mod tests {
     #[test]
     fn caller_inside_run_is_refused_with_reason() {
         let run = caller(1000, inside("a"));
-        let refused = Guard::new(1000, CancellationToken::new()).admit(Some(&run));
+        let refused = guard_of(CancellationToken::new()).admit(Some(&run));
         let refused = refused.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::PermissionDenied);
         assert_eq!(
@@ -309,7 +384,7 @@ mod tests {
     #[test]
     fn stopping_daemon_refuses_callers_with_reason() {
         let stopping = CancellationToken::new();
-        let guard = Guard::new(1000, stopping.clone());
+        let guard = guard_of(stopping.clone());
         let outside = caller(1000, Lineage::Outside);
         assert!(guard.admit(Some(&outside)).is_ok());
         stopping.cancel();
@@ -319,6 +394,10 @@ mod tests {
         let other = caller(1001, Lineage::Outside);
         let other = guard.admit(Some(&other));
         assert_eq!(other.unwrap_err().code(), tonic::Code::PermissionDenied);
+    }
+
+    fn guard_of(stopping: CancellationToken) -> Guard {
+        Guard::new(1000, stopping, Callbacks::new("/s".into(), None))
     }
 
     fn inside(attempt: &str) -> Lineage {
@@ -335,7 +414,7 @@ mod tests {
 
     #[tokio::test]
     async fn connection_slots_are_limited_and_released() {
-        let places = ConnectionLimits::new(Guard::new(1000, CancellationToken::new()), 8);
+        let places = ConnectionLimits::new(guard_of(CancellationToken::new()), 8);
         let take = |uid, lineage| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             places
@@ -372,7 +451,7 @@ mod tests {
     async fn refused_connection_is_closed() {
         use tokio::io::AsyncReadExt as _;
 
-        let places = ConnectionLimits::new(Guard::new(1000, CancellationToken::new()), 8);
+        let places = ConnectionLimits::new(guard_of(CancellationToken::new()), 8);
         for (lineage, ends) in [(inside("a"), true), (Lineage::Outside, false)] {
             let (ours, _theirs) = UnixStream::pair().unwrap();
             let mut peer = places.take(ours, caller(1000, lineage.clone())).unwrap();

@@ -17,9 +17,10 @@ use tonic::{Request, Status as Refusal};
 use super::encode::{cursors_of, spots_of};
 use super::live::DeltaFilter;
 use super::status::invalid;
+use crate::callbacks::Program;
 use crate::index::{FetchRequest, ItemFilter};
 use crate::native::SignAsked;
-use crate::supervisor::Start;
+use crate::supervisor::{ProgramCall, Start};
 use rye_journal::{DeltaKind, Spot};
 
 /// Most bytes of a reason or comment.
@@ -35,6 +36,11 @@ pub(super) fn open<T>(request: Request<T>) -> Result<(Layer, T), Refusal> {
     Ok((caller, request.into_inner()))
 }
 
+/// The program that sends `request`, if a program does.
+pub(super) fn program<T>(request: &Request<T>) -> Option<Arc<Program>> {
+    request.extensions().get::<Arc<Program>>().cloned()
+}
+
 /// A start of `item` in `project` by `caller`, with defaults for the rest.
 pub(super) fn start(
     caller: Layer,
@@ -42,6 +48,20 @@ pub(super) fn start(
     project: String,
 ) -> Result<Start, Refusal> {
     Ok(Start::of(self::item(item)?, PathBuf::from(project), caller))
+}
+
+/// The call of an item by a program of a run.
+pub(super) fn program_call(request: v1::ExecuteRequest) -> Result<ProgramCall, Refusal> {
+    if request.dry_run || request.trace {
+        let problem = "is for callers outside of runs";
+        let field = if request.dry_run { "dry_run" } else { "trace" };
+        return Err(invalid(field, problem));
+    }
+    Ok(ProgramCall {
+        item: item(request.item)?,
+        params: object("params_json", &request.params_json)?,
+        key: given(&request.idempotency_key),
+    })
 }
 
 pub(super) fn run_id(text: &str) -> Result<RunId, Refusal> {

@@ -11,7 +11,7 @@ use rye_proto::v1::items_server::Items;
 use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
 
-use super::status::invalid;
+use super::status::{invalid, with_reason};
 use super::{decode, encode, models, texts};
 use crate::access::Access;
 use crate::port::launched;
@@ -30,6 +30,30 @@ impl ItemsService {
     pub(super) fn new(access: Access) -> Self {
         Self { access }
     }
+
+    async fn answered(
+        &self,
+        item: ItemRef,
+        executed: Executed,
+        found: Lookup,
+    ) -> Response<v1::ExecuteResponse> {
+        let (envelope, run_id) = match executed {
+            Executed::NoRun(envelope) => (*envelope, String::new()),
+            Executed::Tool(envelope, run) => (*envelope, run.to_string()),
+            Executed::Run(run) => (of_run(&run, run.result(), found), run.id.to_string()),
+            Executed::Launched(run) => (of_run(&run, launched(&run), found), run.id.to_string()),
+            Executed::Document(data) => {
+                (envelope(item, data, Duration::ZERO, found), String::new())
+            }
+        };
+        let (envelope_json, reserved) =
+            texts::whole(&self.access.answer_memory(), envelope.to_json()).await;
+        drop(envelope);
+        reserved.held_by(v1::ExecuteResponse {
+            envelope_json,
+            run_id,
+        })
+    }
 }
 
 #[tonic::async_trait]
@@ -38,7 +62,17 @@ impl Items for ItemsService {
         &self,
         request: Request<v1::ExecuteRequest>,
     ) -> Result<Response<v1::ExecuteResponse>, Status> {
+        if let Some(program) = decode::program(&request) {
+            let call = decode::program_call(request.into_inner())?;
+            let item = call.item.clone();
+            let (executed, found) = self.access.call_back(program, call).await?;
+            return Ok(self.answered(item, executed, found).await);
+        }
         let (caller, request) = decode::open(request)?;
+        if !request.idempotency_key.is_empty() {
+            let problem = "is for programs of runs; a start has a key of its own";
+            return Err(invalid("idempotency_key", problem));
+        }
         let mut start = decode::start(caller, request.item, request.project)?;
         start.inputs = decode::object("params_json", &request.params_json)?;
         let item = start.item.clone();
@@ -52,35 +86,42 @@ impl Items for ItemsService {
         } else {
             self.access.execute(start, trace).await?
         };
-        let (envelope, run_id) = match executed {
-            Executed::Rehearsed(envelope) => (*envelope, String::new()),
-            Executed::Tool(envelope, run) => (*envelope, run.to_string()),
-            Executed::Run(run) => (of_run(&run, run.result(), found), run.id.to_string()),
-            Executed::Launched(run) => (of_run(&run, launched(&run), found), run.id.to_string()),
-            Executed::Document(data) => {
-                (envelope(item, data, Duration::ZERO, found), String::new())
-            }
-        };
-        let (envelope_json, reserved) =
-            texts::whole(&self.access.answer_memory(), envelope.to_json()).await;
-        drop(envelope);
-        Ok(reserved.held_by(v1::ExecuteResponse {
-            envelope_json,
-            run_id,
-        }))
+        Ok(self.answered(item, executed, found).await)
     }
 
     async fn fetch(
         &self,
         request: Request<v1::FetchRequest>,
     ) -> Result<Response<v1::FetchResponse>, Status> {
-        let (caller, request) = decode::open(request)?;
-        let project = PathBuf::from(&request.project);
-        let asked = decode::fetch(request)?;
-        let result = self.access.fetch(caller, &project, asked).await?;
+        let result = if let Some(program) = decode::program(&request) {
+            let asked = decode::fetch(request.into_inner())?;
+            self.access.fetch_for(&program, asked).await?
+        } else {
+            let (caller, request) = decode::open(request)?;
+            let project = PathBuf::from(&request.project);
+            let asked = decode::fetch(request)?;
+            self.access.fetch(caller, &project, asked).await?
+        };
         Ok(Response::new(v1::FetchResponse {
             result_json: result.to_string(),
         }))
+    }
+
+    async fn progress(
+        &self,
+        request: Request<v1::ProgressRequest>,
+    ) -> Result<Response<v1::ProgressResponse>, Status> {
+        let Some(program) = decode::program(&request) else {
+            let text = "only a program of a run reports progress";
+            return Err(with_reason(
+                Status::failed_precondition(text),
+                "not_a_program",
+            ));
+        };
+        let v1::ProgressRequest { fraction, message } = request.into_inner();
+        let noted = self.access.note_progress(&program, fraction, message);
+        let recorded = noted.await?;
+        Ok(Response::new(v1::ProgressResponse { recorded }))
     }
 
     async fn sign(
@@ -206,12 +247,11 @@ fn envelope(item: ItemRef, data: Value, elapsed: Duration, found: Lookup) -> Env
         Failure::permanent(&text("code").unwrap_or(status), message)
     });
     Envelope {
-        item,
         data,
         failure,
-        process: None,
         chain: found.chain,
         trace: found.trace,
         elapsed,
+        ..Envelope::of(item)
     }
 }

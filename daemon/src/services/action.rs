@@ -146,6 +146,19 @@ impl Prepared {
 }
 
 impl Envelope {
+    /// Makes an envelope without data, failure and chain.
+    pub fn of(item: ItemRef) -> Self {
+        Self {
+            item,
+            data: Value::Null,
+            failure: None,
+            process: None,
+            chain: Vec::new(),
+            trace: None,
+            elapsed: Duration::ZERO,
+        }
+    }
+
     /// The `{status, type, item_id, data, chain, metadata}` document, with `trace` if it was recorded.
     pub fn to_json(&self) -> Value {
         let mut document = json!({

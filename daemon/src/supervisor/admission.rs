@@ -26,7 +26,8 @@ use rye_core::expr::{did_you_mean, nearest};
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::graph::{GraphState, UnfinishedWork};
 use rye_core::model::{
-    Budget, ChildTerms, Durability, Extent, Failure, GraphTask, Object, Run, Spec, StartFrom, Task,
+    Budget, ChildTerms, Durability, Extent, Failure, GraphTask, Limits, Object, Run, Spec,
+    StartFrom, Task,
 };
 use rye_core::policy::Policy;
 use rye_item::{Library, Snapshot};
@@ -137,6 +138,7 @@ impl Admission {
             principal: request.principal().to_owned(),
             parent: lineage.map(|lineage| lineage.parent.clone()),
             parent_attempt: lineage.and_then(|lineage| lineage.attempt.clone()),
+            callback: lineage.and_then(|lineage| lineage.callback.clone()),
             directory: Some(project.identity.clone()),
             depth: lineage.map_or(0, |lineage| lineage.spec.depth + 1),
             parent_end: lineage
@@ -267,6 +269,8 @@ impl Admission {
         dispatch::permit(&spec, Primary::Execute, &spec.item).map_err(|failure| Error::Denied {
             message: failure.message,
         })?;
+        let above = request.lineage.as_ref().map(|lineage| &lineage.limits);
+        spec.limits = limits_of_child(&spec.limits, &Limits::default(), above);
         let (snapshot, policy) = self.configuration(&spec.item, library)?;
         spec.budget.limit_by(None, policy.default_spend());
         spec.children = children(&policy);

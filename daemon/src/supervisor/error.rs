@@ -6,6 +6,7 @@ use rye_core::id::{ItemRef, RunId};
 use rye_core::model::Failure;
 use rye_core::provider::Unresolved;
 
+use crate::callbacks::Closed;
 use crate::port::Refusal;
 use crate::{chain, directives, index, inspect, models, native, projects, thread};
 
@@ -117,6 +118,9 @@ pub enum Error {
     },
     #[error("the daemon is stopping and starts nothing new; try again when it is up")]
     Stopping,
+    /// The program that calls has ended, or calls too often.
+    #[error(transparent)]
+    Closed(#[from] Closed),
     /// The journal did not accept the commit.
     #[error("failed to record the run")]
     Journal(#[from] rye_journal::Error),
@@ -138,6 +142,9 @@ impl Error {
         }
         if let Self::Removed { .. } = self {
             return REMOVED;
+        }
+        if let Self::Closed(closed) = self {
+            return closed.code();
         }
         self.kind().word()
     }
@@ -172,6 +179,8 @@ impl Kinded for Error {
             | Self::KeyReused { .. }
             | Self::Removed { .. }
             | Self::NotSuspended { .. } => ErrorKind::Precondition,
+            Self::Closed(Closed::Ended) => ErrorKind::Precondition,
+            Self::Closed(Closed::TooManyOpen | Closed::TooMany) => ErrorKind::Exhausted,
             Self::Stopping => ErrorKind::Unavailable,
             Self::Journal(source) => source.kind(),
         }

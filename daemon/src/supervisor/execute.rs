@@ -33,8 +33,8 @@ pub enum Executed {
     Launched(Arc<Run>),
     /// A result without a run (`validate: true`).
     Document(Value),
-    /// A description of the call; no run was made.
-    Rehearsed(Box<Envelope>),
+    /// The description of a call, or its refusal; no run was made.
+    NoRun(Box<Envelope>),
 }
 
 /// The resolution of an item, as shown in an envelope.
@@ -126,7 +126,7 @@ impl Supervisor {
             Ok(plan) => envelope.data = plan.described(),
             Err(failure) => envelope.failure = Some(*failure),
         }
-        Ok((Executed::Rehearsed(Box::new(envelope)), found))
+        Ok((Executed::NoRun(Box::new(envelope)), found))
     }
 
     async fn execute_tool(&self, request: Start, trace: TraceMode) -> Result<Executed, Error> {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use tracing::Instrument as _;
 use super::error::Error;
 use super::request::{Admitted, Deadlines, Hold, Start, StartAt, Started};
 use crate::async_log::Logs;
+use crate::callbacks::Callbacks;
 use crate::config::Config;
 use crate::contracts::Contracts;
 use crate::graphs::Graphs;
@@ -40,6 +42,9 @@ pub(super) const SWEEP_TIME: Duration = Duration::from_secs(2);
 pub(super) const KEY_BYTES: usize = 255;
 /// Prefix of the start keys of runs that continue another one.
 pub(super) const CONTINUES: &str = "continues:";
+
+/// Prefix of the start keys of runs that programs of other runs started.
+pub(super) const CALLBACK_KEY: &str = "callback:";
 
 /// The owner of all runs. Clones share it; the [`Weak`] references that tasks hold do not keep it alive.
 #[derive(Debug, Clone)]
@@ -133,6 +138,7 @@ impl Supervisor {
                     config.networks,
                     Arc::clone(&clock),
                 ),
+                callbacks: Callbacks::new(config.socket.clone(), client_program()),
                 clock,
                 caps: config.budget,
                 suspects,
@@ -505,11 +511,20 @@ impl Supervisor {
 }
 
 /// Refuses keys that are too long or begin with [`CONTINUES`].
+/// Path of `ryectl`, if it is next to this program.
+fn client_program() -> Option<PathBuf> {
+    let client = std::env::current_exe().ok()?.with_file_name("ryectl");
+    client.exists().then_some(client)
+}
+
 fn check_key(key: &str) -> Result<(), Error> {
     let problem = if key.len() > KEY_BYTES {
         format!("it is longer than {KEY_BYTES} bytes")
-    } else if key.starts_with(CONTINUES) {
-        format!("keys that begin with `{CONTINUES}` are the daemon's own")
+    } else if let Some(own) = [CONTINUES, CALLBACK_KEY]
+        .iter()
+        .find(|own| key.starts_with(**own))
+    {
+        format!("keys that begin with `{own}` are the daemon's own")
     } else {
         return Ok(());
     };

@@ -133,6 +133,14 @@ impl Supervisor {
         match wanted {
             ChildRequest::Graph { item, params } => self.nest_graph(order, item, params).await,
             ChildRequest::Thread(thread) => self.nest_thread(order, thread).await,
+            ChildRequest::Tool { params, .. } => {
+                let run = self.new_id(wanted.item());
+                let start = Start {
+                    inputs: params.clone(),
+                    ..child(order, RunKind::Tool, false)
+                };
+                self.create_nested(run, start, Vec::new()).await
+            }
         }
     }
 
@@ -161,7 +169,7 @@ impl Supervisor {
                 depth: asked.depth,
                 ..Limits::default()
             },
-            start_key: continues.as_ref().map(|run| continuation_key(&run.id)),
+            start_key: start_key(order, continues.as_deref()),
             start_at: continued(continues)
                 .unwrap_or_else(|| GraphParams::start_at(asked.node, asked.inject_state)),
             ..child(order, RunKind::Graph, asked.detached)
@@ -178,7 +186,7 @@ impl Supervisor {
             limits: thread.limits.clone(),
             model: thread.model.clone(),
             provider: thread.provider.clone(),
-            start_key: continues.as_ref().map(|run| continuation_key(&run.id)),
+            start_key: start_key(order, continues.as_deref()),
             start_at: continued(continues).unwrap_or_default(),
             ..child(order, RunKind::Thread, thread.is_async)
         };
@@ -232,9 +240,6 @@ impl Supervisor {
     /// Returns the runs that `run` started, newest first.
     async fn children(&self, run: &Run) -> Result<Vec<Arc<Run>>, Error> {
         let mut children = Vec::new();
-        if run.spec.kind() == RunKind::Tool {
-            return Ok(children);
-        }
         let filter = Filter {
             parent: Some(run.id.clone()),
             ..Filter::default()
@@ -266,6 +271,13 @@ fn continued(earlier: Option<Arc<Run>>) -> Option<StartAt> {
     })
 }
 
+/// Returns the start key of the child run that `order` requests and that continues `earlier`.
+fn start_key(order: &Nest<'_>, earlier: Option<&Run>) -> Option<String> {
+    let shared = || order.callback.as_ref()?.start_key.clone();
+    let continued = earlier.map(|run| continuation_key(&run.id));
+    continued.or_else(shared)
+}
+
 /// A start of the child run that `order` requests, with defaults for the rest.
 fn child(order: &Nest<'_>, kind: RunKind, is_async: bool) -> Start {
     let parent = order.parent;
@@ -284,10 +296,15 @@ fn child(order: &Nest<'_>, kind: RunKind, is_async: bool) -> Start {
         } else {
             ParentEnd::Wait
         },
+        callback: order
+            .callback
+            .as_ref()
+            .map(|nested| nested.callback.clone()),
     };
     let directory = PathBuf::from(&parent.spec.project);
     Start {
         lineage: Some(lineage),
+        start_key: start_key(order, None),
         ..Start::of(order.child.item().clone(), directory, caller)
     }
 }

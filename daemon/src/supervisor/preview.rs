@@ -123,7 +123,7 @@ impl Supervisor {
     /// Returns the items of the project that contains `directory`, as far as `caller` may fetch them.
     pub async fn fetch(
         &self,
-        caller: Layer,
+        layers: Vec<Layer>,
         directory: &Path,
         asked: FetchRequest,
     ) -> Result<Value, Error> {
@@ -131,7 +131,7 @@ impl Supervisor {
         let (now, random) = (clock.up(), clock.random());
         let work = move |inside: &ProjectView<'_>| {
             let caller = Caller {
-                layers: &[caller],
+                layers: &layers,
                 now,
                 random,
             };

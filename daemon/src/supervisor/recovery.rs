@@ -11,7 +11,7 @@ use std::time::Duration;
 use rye_core::error::with_sources;
 use rye_core::model::event::RunKilled;
 use rye_core::model::{
-    Because, Event, KillReceipt, Recovery, Run, RunEvent, SuspendReason, Suspension,
+    Because, Callback, Event, KillReceipt, Recovery, Run, RunEvent, SuspendReason, Suspension,
 };
 
 use super::error::Error;
@@ -111,6 +111,13 @@ impl Supervisor {
             self.end(&run, Event::from(RunKilled { cause, receipt }))
                 .await;
             return Ok(());
+        }
+        let is_unkeyed = |callback: &Callback| !callback.keyed;
+        if run.spec.callback.as_ref().is_some_and(is_unkeyed) {
+            // Its program died with the earlier daemon, and no other try can ask for this run.
+            let cause = "the program that started it has ended";
+            self.note_cancel(&run.id, cause, CancelMode::Graceful)?;
+            run = self.run_of(&run.id).await?;
         }
         if suspended.is_some() && run.cancel.is_some() {
             return self.end_suspended(&run.id).await;

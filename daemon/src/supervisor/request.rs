@@ -8,7 +8,9 @@ use rye_core::capability::Layer;
 use rye_core::clock::Uptime;
 use rye_core::id::{ItemRef, Name, RunId, Seq};
 use rye_core::ledger::AccountId;
-use rye_core::model::{Durability, Failure, Limits, Object, ParentEnd, Run, Spec, Verdict};
+use rye_core::model::{
+    Callback, Durability, Failure, Limits, Object, ParentEnd, Run, Spec, Verdict,
+};
 use rye_core::seal::{canonical, sha256_hex};
 use serde_json::json;
 
@@ -136,6 +138,8 @@ pub struct Lineage {
     pub attempt: Option<String>,
     /// Effect of the end of the parent on the run.
     pub parent_end: ParentEnd,
+    /// Set if a program of the parent starts it.
+    pub callback: Option<Callback>,
 }
 
 #[derive(Debug, Clone)]

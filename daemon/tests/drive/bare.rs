@@ -19,6 +19,7 @@ use rye_host::crash_suspects::Suspects;
 use rye_journal::testing::Key;
 use rye_journal::{Filter, Journal, Options, Signer, Summary};
 use ryed::async_log::Logs;
+use ryed::callbacks::Callbacks;
 use ryed::config::{Args, Environment, Networks, load};
 use ryed::contracts::Contracts;
 use ryed::drive::Job;
@@ -158,6 +159,7 @@ pub(crate) async fn recovered(
     };
     let (journal, recovered) = Journal::open(options).await.unwrap();
     let services = Services {
+        callbacks: Callbacks::new("/nowhere".into(), None),
         journal: Arc::new(journal),
         dispatch: Arc::new(Nothing),
         projects: Arc::new(Projects::new(config, clock)),

@@ -1290,6 +1290,24 @@ pub struct ExecuteRequest {
     /// Whether nothing is run: the envelope then holds the trace, and what would be done as its data.
     #[prost(bool, tag = "5")]
     pub dry_run: bool,
+    /// Of a program of a run: all tries of its attempt share the call with this key. At most 1,000 bytes.
+    #[prost(string, tag = "6")]
+    pub idempotency_key: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProgressRequest {
+    /// Part of the work that is done, from 0 to 1.
+    #[prost(double, optional, tag = "1")]
+    pub fraction: ::core::option::Option<f64>,
+    /// At most 1,000 bytes.
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProgressResponse {
+    /// False if the program reported within the last second; then this report is dropped.
+    #[prost(bool, tag = "1")]
+    pub recorded: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExecuteResponse {
@@ -4208,7 +4226,8 @@ pub mod items_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Runs one item and answers with its envelope.
+        /// Runs one item and answers with its envelope. A program of a run calls it with the token of its attempt as
+        /// `authorization: Bearer TOKEN`: the call is a run below that run.
         pub async fn execute(
             &mut self,
             request: impl tonic::IntoRequest<super::ExecuteRequest>,
@@ -4228,6 +4247,28 @@ pub mod items_client {
             let path = http::uri::PathAndQuery::from_static("/rye.v1.Items/Execute");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Execute"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Records the progress of a program of a run, which calls it with the token of its attempt.
+        pub async fn progress(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ProgressRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ProgressResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Items/Progress");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Progress"));
             self.inner.unary(req, path, codec).await
         }
         /// An item by its id, verified, or items by a query. Nothing is shown, or counted, that the caller may not fetch.
@@ -4426,11 +4467,20 @@ pub mod items_server {
     /// Generated trait containing gRPC methods that should be implemented for use with ItemsServer.
     #[async_trait]
     pub trait Items: std::marker::Send + std::marker::Sync + 'static {
-        /// Runs one item and answers with its envelope.
+        /// Runs one item and answers with its envelope. A program of a run calls it with the token of its attempt as
+        /// `authorization: Bearer TOKEN`: the call is a run below that run.
         async fn execute(
             &self,
             request: tonic::Request<super::ExecuteRequest>,
         ) -> std::result::Result<tonic::Response<super::ExecuteResponse>, tonic::Status>;
+        /// Records the progress of a program of a run, which calls it with the token of its attempt.
+        async fn progress(
+            &self,
+            request: tonic::Request<super::ProgressRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ProgressResponse>,
+            tonic::Status,
+        >;
         /// An item by its id, verified, or items by a query. Nothing is shown, or counted, that the caller may not fetch.
         async fn fetch(
             &self,
@@ -4589,6 +4639,49 @@ pub mod items_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ExecuteSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Items/Progress" => {
+                    #[allow(non_camel_case_types)]
+                    struct ProgressSvc<T: Items>(pub Arc<T>);
+                    impl<T: Items> tonic::server::UnaryService<super::ProgressRequest>
+                    for ProgressSvc<T> {
+                        type Response = super::ProgressResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ProgressRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Items>::progress(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ProgressSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

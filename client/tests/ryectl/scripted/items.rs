@@ -32,6 +32,13 @@ impl Items for Answers {
         }))
     }
 
+    async fn progress(
+        &self,
+        _request: Request<v1::ProgressRequest>,
+    ) -> Result<Response<v1::ProgressResponse>, Status> {
+        Err(Status::unimplemented("no command asks for this"))
+    }
+
     async fn sign(
         &self,
         _request: Request<v1::SignRequest>,

@@ -58,6 +58,8 @@ events! {
         // The end of the step, often milliseconds later, syncs it.
         ProcessStarted(ProcessStarted) => PLAIN.synced(Syncing::Soon),
         ProcessExited(ProcessExited) => PLAIN.synced(Syncing::Soon),
+        CallbackStarted(CallbackStarted) => ATTEMPT,
+        ToolCallProgress(ToolCallProgress) => BEGINS.synced(Syncing::Soon),
         // Only a suspended run takes verdicts on its attempts: those of a running one may still end.
         UncertainAnswered(UncertainAnswered) => PLAIN.during(While::Suspended),
         /// A question to a person.

@@ -413,6 +413,7 @@ impl Run {
             Event::Thread(ThreadEvent::ToolCallStart(started)) => {
                 (Slot::Part(started.position), &started.child)
             }
+            Event::Run(RunEvent::CallbackStarted(_)) => return true,
             Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => return false,
         };
         child.is_some() && self.work.state().child(slot).is_none()
@@ -486,6 +487,14 @@ impl Run {
             RunEvent::ProcessExited(exited) => {
                 let work = self.work.state_mut();
                 return work.attempt_mut(exited.step, exited.slot).is_some();
+            }
+            RunEvent::CallbackStarted(started) => {
+                let work = self.work.state_mut();
+                return work.attempt_mut(started.step, started.slot).is_some();
+            }
+            RunEvent::ToolCallProgress(progress) => {
+                let work = self.work.state_mut();
+                return work.attempt_mut(progress.step, progress.slot).is_some();
             }
             RunEvent::UncertainAnswered(answered) => {
                 let work = self.work.state_mut();

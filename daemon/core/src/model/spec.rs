@@ -35,6 +35,18 @@ pub enum Recovery {
     Suspend,
 }
 
+/// The start of a run by a program of its parent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Callback {
+    /// True if the program named a key, so that other tries of its attempt share the run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keyed: bool,
+    /// Number of the try whose program started it, from 1.
+    pub attempt: u32,
+    /// Hash over item and parameters.
+    pub call: String,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     pub item: ItemRef,
@@ -51,6 +63,9 @@ pub struct Spec {
     /// Name of the attempt of a graph that this run carries out, such as `fan[3]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_attempt: Option<String>,
+    /// Set if a program of the parent started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<Callback>,
     /// Identity of the project directory when the run was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<DirectoryIdentity>,
@@ -105,6 +120,7 @@ impl Spec {
             principal: String::new(),
             parent: None,
             parent_attempt: None,
+            callback: None,
             directory: None,
             depth: 0,
             parent_end: ParentEnd::Wait,

@@ -21,12 +21,12 @@ use crate::expr::Vars;
 use crate::id::{Epoch, ItemId, ItemRef, RunId, Seq};
 use crate::ledger::{AccountId, CallNo, Usage};
 use crate::model::event::{
-    BudgetHeld, BudgetRaised, BudgetSettled, CancelRequested, Emitted, ForeachCompleted,
-    GraphCancelled, GraphCompleted, GraphEnding, GraphError, GraphStarted, HookCompleted,
-    HookStarted, HooksBegun, ItemCompleted, ItemSigned, ItemStarted, LimitExtended,
+    BudgetHeld, BudgetRaised, BudgetSettled, CallbackStarted, CancelRequested, Emitted,
+    ForeachCompleted, GraphCancelled, GraphCompleted, GraphEnding, GraphError, GraphStarted,
+    HookCompleted, HookStarted, HooksBegun, ItemCompleted, ItemSigned, ItemStarted, LimitExtended,
     ParallelCompleted, ProcessExited, ProcessStarted, RetryScheduled, RunKilled, RunResumed,
-    RunStarted, StepCompleted, StepFailed, StepStarted, StepWaiting, ToolCancelled, ToolCompleted,
-    UncertainAnswered, Warning,
+    RunStarted, StepCompleted, StepFailed, StepStarted, StepWaiting, ToolCallProgress,
+    ToolCancelled, ToolCompleted, UncertainAnswered, Warning,
 };
 use crate::money::Usd;
 
@@ -211,6 +211,24 @@ fn exit_of(slot: Slot) -> Event {
     })
 }
 
+fn callback_of(slot: Slot) -> Event {
+    Event::from(CallbackStarted {
+        step: 1,
+        slot,
+        item: "tool:t/inner".to_owned(),
+        child: RunId::new("t-inner-1").unwrap(),
+    })
+}
+
+fn progress_of(slot: Slot) -> Event {
+    Event::from(ToolCallProgress {
+        step: 1,
+        slot,
+        fraction: Some(0.5),
+        message: "half".to_owned(),
+    })
+}
+
 fn verdict_on(slot: Slot) -> Event {
     Event::from(UncertainAnswered {
         step: 1,
@@ -313,6 +331,12 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("exit", exit_of(Slot::Main)),
         ("exit:item", exit_of(Slot::Part(0))),
         ("exit:hook", exit_of(Slot::Hook(0))),
+        ("callback", callback_of(Slot::Main)),
+        ("callback:item", callback_of(Slot::Part(0))),
+        ("callback:hook", callback_of(Slot::Hook(0))),
+        ("progress", progress_of(Slot::Main)),
+        ("progress:item", progress_of(Slot::Part(0))),
+        ("progress:hook", progress_of(Slot::Hook(0))),
         ("failed", failed(1)),
         ("retry", retried(1)),
         ("item", item_started(0, 1)),
@@ -543,13 +567,15 @@ fn places() -> Vec<(&'static str, Run, String)> {
             "asked",
             after(&[hooks_begun(&[0]), hook_started(0)]),
             format!(
-                "{GRAPH} {RUNNING} {hooks} {round} process:hook exit:hook step step2 waits failed limit done left"
+                "{GRAPH} {RUNNING} {hooks} {round} process:hook exit:hook callback:hook progress:hook step step2 waits failed limit done left"
             ),
         ),
         (
             "action",
             after(&[started(1)]),
-            format!("{GRAPH} {RUNNING} ending step2 process exit failed done left"),
+            format!(
+                "{GRAPH} {RUNNING} ending step2 process exit callback progress failed done left"
+            ),
         ),
         (
             "items",
@@ -560,7 +586,7 @@ fn places() -> Vec<(&'static str, Run, String)> {
             "item",
             after(&[foreach(1, 2), item_started(0, 1)]),
             format!(
-                "{GRAPH} {RUNNING} ending {in_items} item item_done foreach parallel process:item exit:item"
+                "{GRAPH} {RUNNING} ending {in_items} item item_done foreach parallel process:item exit:item callback:item progress:item"
             ),
         ),
         (

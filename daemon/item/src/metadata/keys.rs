@@ -21,7 +21,7 @@ const IGNORED: [&str; 5] = [
 const IGNORED_OF_SERVERS: [&str; 1] = ["cache"];
 
 /// Keys that mean something, but not to this release.
-const LATER: [&str; 3] = ["permissions", "isolation", "resources"];
+const LATER: [&str; 2] = ["isolation", "resources"];
 
 /// Keys that are read, in every notation.
 #[rustfmt::skip]
@@ -36,6 +36,7 @@ pub(super) const TOOL: Keys = Keys {
         Key(&["description"], optional_text, "What the tool does: people and models read it."),
         Key(&["effect"], || word(["pure", "idempotent", "at_most_once"]), "What a second execution means: pure, idempotent or at_most_once."),
         Key(&["output"], || word(["text", "json", "auto"]), "What its process prints: text, one JSON document, or auto: JSON if it is an object or a list."),
+        Key(&["permissions"], list, "What its program may call through the daemon, as patterns such as rye.execute.tool.team.*; an empty list forbids calls."),
         Key(&["config_schema"], object, "A JSON Schema of its parameters, with their defaults."),
         Key(&["input_schema"], object, "The schema of the parameters of a tool of another server."),
         Key(&["env_config"], object, "Interpreter and environment."),

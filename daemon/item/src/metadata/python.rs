@@ -10,7 +10,7 @@ use super::keys::Fields;
 use super::{Error, line_of};
 
 /// Python names and their fields.
-const NAMES: [(&str, &str); 19] = [
+const NAMES: [(&str, &str); 20] = [
     ("__version__", "version"),
     ("__tool_type__", "tool_type"),
     ("__executor_id__", "executor_id"),
@@ -19,6 +19,7 @@ const NAMES: [(&str, &str); 19] = [
     ("__tool_description__", "description"),
     ("__effect__", "effect"),
     ("__output__", "output"),
+    ("PERMISSIONS", "permissions"),
     ("CONFIG_SCHEMA", "config_schema"),
     ("ENV_CONFIG", "env_config"),
     ("CONFIG", "config"),

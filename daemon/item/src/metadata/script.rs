@@ -12,7 +12,7 @@ use super::keys::Fields;
 
 /// Names and their fields, in Rye's spelling and in that of the original. A capitalised name counts only if it is
 /// exported, because modules have constants of their own. The original's names count in both cases.
-const NAMES: [(&str, &str); 29] = [
+const NAMES: [(&str, &str); 30] = [
     ("VERSION", "version"),
     ("NAME", "name"),
     ("CATEGORY", "category"),
@@ -24,6 +24,7 @@ const NAMES: [(&str, &str); 29] = [
     ("INPUTS", "inputs"),
     ("OUTPUTS", "outputs"),
     ("ENV_REQUIRES", "env_requires"),
+    ("PERMISSIONS", "permissions"),
     ("CONFIG_SCHEMA", "config_schema"),
     ("ENV_CONFIG", "env_config"),
     ("CONFIG", "config"),

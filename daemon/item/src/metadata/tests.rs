@@ -485,7 +485,7 @@ fn tool_schema_describes_every_key() {
         "effect: twice",
         "output: yaml",
         "result_limit: 65537",
-        "permissions: []",
+        "permissions: {}",
     ] {
         assert!(!fits(&format!("{head}{wrong}\n")), "{wrong}");
     }

@@ -90,7 +90,7 @@ async fn parameters_not_passed_by_runtime_are_refused() {
             write(&rig, &project, "t/says.yaml", &text);
             let asked = request(tool("t/says"), &project);
             let (done, _) = daemon.supervisor.rehearse(asked).await.unwrap();
-            let Executed::Rehearsed(envelope) = done else {
+            let Executed::NoRun(envelope) = done else {
                 panic!("{done:?}");
             };
             let told = envelope

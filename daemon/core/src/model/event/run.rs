@@ -138,6 +138,29 @@ pub struct ProcessExited {
     pub end: ProcessEnd,
 }
 
+/// The program of an attempt started a run. The run is created in the same commit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallbackStarted {
+    pub step: u32,
+    #[serde(default, skip_serializing_if = "Slot::is_main")]
+    pub slot: Slot,
+    /// The item of the run, as `tool:team/lint`.
+    pub item: String,
+    pub child: RunId,
+}
+
+/// The program of an attempt reported its progress.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolCallProgress {
+    pub step: u32,
+    #[serde(default, skip_serializing_if = "Slot::is_main")]
+    pub slot: Slot,
+    /// Part of the work that is done, from 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fraction: Option<f64>,
+    pub message: String,
+}
+
 /// A person stated the outcome of an attempt of unknown outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UncertainAnswered {

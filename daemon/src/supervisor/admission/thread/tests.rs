@@ -618,6 +618,7 @@ async fn child_thread_is_bounded_by_parent_limits_and_account() {
     };
     let start = Start {
         lineage: Some(Parent {
+            callback: None,
             parent: RunId::new("t-up-1767225600-abcdefghij").unwrap(),
             spec: Arc::clone(&parent),
             limits: left,

@@ -1,0 +1,434 @@
+//! Calls that programs of attempts make.
+//!
+//! Each call is a child run of the run whose attempt the program is: with its own record, the authority of that run
+//! narrowed by the tool's `permissions`, and an account below its account. A call is looked up, checked and planned as
+//! an action of the run, so it is refused with the same code as that. **Order.** `callback_started` and the child run
+//! are one commit, which the journal refuses once the run is being stopped. A task of the supervisor completes the call,
+//! even if the program drops the connection. **Failure.** When the program ends first, its child runs are cancelled, and
+//! killed if they do not end within [`GRACE`].
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rye_core::capability::Primary;
+use rye_core::cas::InputHashes;
+use rye_core::definition::Authority;
+use rye_core::error::with_sources;
+use rye_core::id::{ItemRef, RunId};
+use rye_core::model::event::{CallbackStarted, ToolCallProgress, Warning};
+use rye_core::model::{Callback, Event, Failure, Kill, Life, Object, Run, RunKind, Spec};
+use rye_core::seal::sha256_hex;
+use rye_journal::{Change, KeyOwner};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::error::Error;
+use super::execute::{Executed, Lookup};
+use super::handle::{Begin, Beginner, CALLBACK_KEY, EnvelopeRequest, Launch, Supervisor};
+use crate::callbacks::{Closed, Program};
+use crate::chain::{CallOrigin, Chain, Plan};
+use crate::drive;
+use crate::index::FetchRequest;
+use crate::port::{ChildRequest, Nest, Nested, NestedCallback};
+use crate::projects::ProjectRef;
+use crate::services::{Envelope, Order, Prepared, TraceMode};
+use crate::stop::CancelMode;
+
+/// Time that the child runs of a program have to end after it has ended.
+const GRACE: Duration = Duration::from_secs(5);
+/// Longest idempotency key, and longest message of a report of progress, in bytes.
+const MOST_TEXT: usize = 1000;
+
+/// A call of an item.
+#[derive(Debug, Clone)]
+pub struct ProgramCall {
+    pub item: ItemRef,
+    pub params: Object,
+    /// Key that all tries of the attempt share.
+    pub key: Option<String>,
+}
+
+impl Supervisor {
+    /// Runs an item for its result, on behalf of `program`.
+    pub async fn call_back(
+        &self,
+        program: Arc<Program>,
+        call: ProgramCall,
+    ) -> Result<(Executed, Lookup), Error> {
+        let (this, entered) = (self.clone(), program.enter()?);
+        let work = async move {
+            let called = this.carry_out_call(&program, &call).await;
+            drop(entered);
+            called
+        };
+        self.run_to_end(work).await
+    }
+
+    /// Finds items that the run of `program` may fetch.
+    pub async fn fetch_for(&self, program: &Program, asked: FetchRequest) -> Result<Value, Error> {
+        let _entered = program.enter()?;
+        let run = self.run_of(&program.run).await?;
+        let layers = layers(program, &run.spec);
+        self.fetch(layers, Path::new(&run.spec.project), asked)
+            .await
+    }
+
+    /// Records the progress of `program`. Returns false if another report was recorded within the last second.
+    pub async fn note_progress(
+        &self,
+        program: &Program,
+        fraction: Option<f64>,
+        message: String,
+    ) -> Result<bool, Error> {
+        if fraction.is_some_and(|fraction| !(0.0..=1.0).contains(&fraction)) {
+            let message = "`fraction` is from 0 to 1".to_owned();
+            return Err(Error::Params { message });
+        }
+        bounded("message", &message)?;
+        if !program.takes_progress(self.services().clock.up()) {
+            return Ok(false);
+        }
+        let event = Event::from(ToolCallProgress {
+            step: program.step,
+            slot: program.slot,
+            fraction,
+            message,
+        });
+        self.journal().note(&program.run, event)?;
+        Ok(true)
+    }
+
+    async fn carry_out_call(
+        &self,
+        program: &Program,
+        call: &ProgramCall,
+    ) -> Result<(Executed, Lookup), Error> {
+        if let Some(key) = &call.key {
+            bounded("idempotency_key", key)?;
+        }
+        let parent = self.run_of(&program.run).await?;
+        let parent = narrowed(program, &parent);
+        let item = call.item.canonical();
+        let hashes = InputHashes::new(Primary::Execute, &item, &call.params, std::iter::empty());
+        let callback = Callback {
+            keyed: call.key.is_some(),
+            attempt: program.number,
+            call: hashes.call.unwrap_or_default(),
+        };
+        let (start_key, key) = match self.shared_call(program, call, &parent, &callback).await? {
+            Shared::Attached(run) => {
+                return self
+                    .answer_program(program, run, None, nothing_found())
+                    .await;
+            }
+            Shared::Made { start_key, key } => (start_key, key),
+        };
+        let mut prepared = self.prepare_call(&parent, call, &key).await?;
+        let found = Lookup {
+            chain: prepared.chain.iter().flat_map(Chain::links).collect(),
+            trace: None,
+        };
+        let order = match request(&prepared, &call.params) {
+            Ok(child) => Nest {
+                parent: &parent,
+                child,
+                key: &key,
+                attempt: parent
+                    .graph()
+                    .map(|_| parent.name_of(&program.node, program.slot)),
+                continues: None,
+                callback: Some(NestedCallback {
+                    callback,
+                    start_key,
+                }),
+            },
+            Err(failure) => {
+                self.warn_of_denial(program, &parent, &failure);
+                return Ok((refusal(prepared.envelope(), failure), found));
+            }
+        };
+        match self.runs().nest(order).await {
+            Err(failure) => Ok((refusal(prepared.envelope(), failure), found)),
+            Ok(Nested::Answer(value)) => Ok((Executed::Document(value), found)),
+            Ok(Nested::Create {
+                run,
+                spec,
+                fault,
+                warnings,
+            }) => {
+                let started = Event::from(CallbackStarted {
+                    step: program.step,
+                    slot: program.slot,
+                    item: spec.item.to_string(),
+                    child: run.clone(),
+                });
+                let notes = warnings.into_iter().filter(|_| fault.is_none());
+                let notes = notes.map(|message| {
+                    let node = None;
+                    Change::event(&run, Warning { node, message }.into())
+                });
+                let mut changes = vec![
+                    Change::event(&program.run, started),
+                    Change::create(&run, Arc::clone(&spec)),
+                    Change::event(&run, self.first_event(fault.clone())),
+                ];
+                changes.extend(notes);
+                match self.journal().commit(changes).await {
+                    Ok(committed) => self.journal().durable(committed.ticket).await?,
+                    Err(rye_journal::Error::Refused(refused)) => {
+                        let failure = drive::refused_child(&refused);
+                        let failure = failure.ok_or(rye_journal::Error::Refused(refused))?;
+                        return Ok((refusal(prepared.envelope(), failure), found));
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+                let envelope = self.launch_child(&run, spec.kind()).await?;
+                if !spec.parent_end.waits() {
+                    return Ok((Executed::Launched(self.run_of(&run).await?), found));
+                }
+                self.answer_program(program, run, envelope, found).await
+            }
+        }
+    }
+
+    /// Looks for the run of an earlier call with the same key. One that ended without success in an earlier try is made
+    /// again, unless an at-most-once effect of it has an unknown outcome.
+    async fn shared_call(
+        &self,
+        program: &Program,
+        call: &ProgramCall,
+        parent: &Run,
+        callback: &Callback,
+    ) -> Result<Shared, Error> {
+        let Some(shared) = &call.key else {
+            let random = self.journal().random();
+            let key = sha256_hex(format!("{}:call:{random:016x}", program.key));
+            return Ok(Shared::Made {
+                start_key: None,
+                key,
+            });
+        };
+        for round in 0_u32.. {
+            let key = sha256_hex(format!("{}:key:{round}:{shared}", program.key));
+            let start_key = format!("{CALLBACK_KEY}{key}");
+            let principal = &parent.spec.principal;
+            let run = match self.journal().by_start_key(principal, &start_key).await? {
+                None => {
+                    return Ok(Shared::Made {
+                        start_key: Some(start_key),
+                        key,
+                    });
+                }
+                Some(KeyOwner::Removed(run, _)) => return Err(Error::Removed { run }),
+                Some(KeyOwner::Run(run)) => run,
+            };
+            let record = self.run_of(&run).await?;
+            let earlier = record.spec.callback.as_ref();
+            if earlier.is_none_or(|earlier| earlier.call != callback.call) {
+                let what = "another item or other parameters".to_owned();
+                return Err(Error::KeyReused { run, what });
+            }
+            let is_of_this_try = earlier.is_some_and(|earlier| earlier.attempt == callback.attempt);
+            let counts = is_of_this_try
+                || !record.status().is_terminal()
+                || record.status().is_success()
+                || self.runs().has_unknown(Arc::clone(&record)).await;
+            if counts {
+                return Ok(Shared::Attached(run));
+            }
+        }
+        unreachable!("each round has a key of its own")
+    }
+
+    /// Looks up, checks and plans the call as an action of `parent`.
+    async fn prepare_call(
+        &self,
+        parent: &Run,
+        call: &ProgramCall,
+        key: &str,
+    ) -> Result<Prepared, Error> {
+        let order = Order {
+            origin: CallOrigin {
+                run: parent.id.clone(),
+                spec: Arc::clone(&parent.spec),
+                attempt: 1,
+                key: key.to_owned(),
+            },
+            project: self
+                .projects()
+                .open(ProjectRef::from(&*parent.spec))
+                .await?,
+            primary: Primary::Execute,
+            item: call.item.clone(),
+            params: call.params.clone(),
+            trace: TraceMode::Off,
+            authority: Authority::Run,
+            timeout: None,
+        };
+        let mut prepared = self.shared.services.dispatch.prepare(vec![order]).await;
+        Ok(prepared.pop().expect("each order is answered"))
+    }
+
+    /// Records a denial as for an action of the run itself.
+    fn warn_of_denial(&self, program: &Program, parent: &Run, failure: &Failure) {
+        if failure.code != "permission_denied" {
+            return;
+        }
+        let node = Some(program.node.clone()).filter(|node| !node.is_empty());
+        let (why, by) = (&failure.message, &parent.spec.principal);
+        let message = format!("{why}; asked for by {by}");
+        let warning = Event::from(Warning { node, message });
+        if let Err(error) = self.journal().note(&parent.id, warning) {
+            tracing::warn!(run = %parent.id, error = %with_sources(&error), "a warning was not recorded");
+        }
+    }
+
+    /// Starts the task of a new child run. Returns the receiver of the envelope of a tool.
+    async fn launch_child(
+        &self,
+        run: &RunId,
+        kind: RunKind,
+    ) -> Result<Option<oneshot::Receiver<Envelope>>, Error> {
+        let record = self.run_of(run).await?;
+        if record.status().is_terminal() {
+            return Ok(None);
+        }
+        let (envelope, receiver) = oneshot::channel();
+        let is_tool = kind == RunKind::Tool;
+        let envelope_request = is_tool.then_some(EnvelopeRequest {
+            trace: TraceMode::Off,
+            envelope,
+        });
+        self.launch(Launch::Run(Beginner {
+            begin: Begin::Existing(record),
+            envelope_request,
+        }))
+        .await?;
+        Ok(is_tool.then_some(receiver))
+    }
+
+    /// Waits for `run`, and ends it if the program ends first.
+    async fn answer_program(
+        &self,
+        program: &Program,
+        run: RunId,
+        envelope: Option<oneshot::Receiver<Envelope>>,
+        found: Lookup,
+    ) -> Result<(Executed, Lookup), Error> {
+        let runs = self.runs();
+        let record = tokio::select! {
+            biased;
+            settled = runs.settled(run.clone()) => settled?,
+            () = self.shared.stopping.cancelled() => return Err(Error::Stopping),
+            () = program.ended() => {
+                self.end_child(&run).await;
+                return Err(Closed::Ended.into());
+            }
+        };
+        if let Life::Suspended(why) = &record.life {
+            let reason = why.reason.as_str();
+            let message = format!(
+                "the run `{run}` is suspended ({reason}); resume it with `ryectl resume {run}`"
+            );
+            let envelope = Envelope {
+                data: json!({"run_id": run, "reason": reason}),
+                failure: Some(Failure::permanent("child_suspended", message)),
+                ..Envelope::of(record.spec.item.clone())
+            };
+            return Ok((Executed::Tool(Box::new(envelope), run), found));
+        }
+        let envelope = match envelope {
+            Some(envelope) => envelope.await.ok(),
+            None => None,
+        };
+        Ok(match envelope {
+            Some(envelope) => (Executed::Tool(Box::new(envelope), run), found),
+            None => (Executed::Run(record), found),
+        })
+    }
+
+    /// Ends the child run of a program that has ended.
+    async fn end_child(&self, run: &RunId) {
+        let cause = "the program that started it has ended";
+        let cancelled = self.cancel_as(run, cause, CancelMode::Useless).await;
+        if cancelled.is_ok() {
+            let ended = tokio::time::timeout(GRACE, self.journal().ended(run)).await;
+            if matches!(ended, Ok(Ok(()))) {
+                return;
+            }
+            let kill = Kill::new(cause, Duration::ZERO);
+            if let Err(error) = self.kill(run, kill).await {
+                tracing::info!(%run, error = %with_sources(&error), "the run of a program was not killed");
+            }
+        }
+    }
+}
+
+/// Result of the search for an earlier call with the same key.
+enum Shared {
+    /// The run of that call answers.
+    Attached(RunId),
+    /// The call is made.
+    Made {
+        start_key: Option<String>,
+        /// Key from which those of the run derive.
+        key: String,
+    },
+}
+
+fn bounded(field: &str, text: &str) -> Result<(), Error> {
+    if text.len() <= MOST_TEXT {
+        return Ok(());
+    }
+    let message = format!(
+        "`{field}` has {} bytes, and may have {MOST_TEXT}",
+        text.len()
+    );
+    Err(Error::Params { message })
+}
+
+/// The authority of `program`, which is part of the run of `spec`.
+fn layers(program: &Program, spec: &Spec) -> Vec<rye_core::capability::Layer> {
+    let own = program.layer.iter();
+    spec.layers.iter().chain(own).cloned().collect()
+}
+
+/// Returns `run` with the authority of its program.
+fn narrowed(program: &Program, run: &Run) -> Run {
+    let spec = Spec {
+        layers: layers(program, &run.spec),
+        ..Spec::clone(&run.spec)
+    };
+    Run {
+        spec: Arc::new(spec),
+        ..run.clone()
+    }
+}
+
+/// Returns the child run that carries a prepared call out.
+fn request(prepared: &Prepared, params: &Object) -> Result<ChildRequest, Failure> {
+    let (item, params) = (prepared.item.clone(), params.clone());
+    match &prepared.plan {
+        Ok(Plan::Graph) => Ok(ChildRequest::Graph { item, params }),
+        Ok(Plan::Thread(order)) => Ok(ChildRequest::Thread(order.clone())),
+        Ok(Plan::Native(_) | Plan::Process(_) | Plan::Http(_) | Plan::Mcp(_)) => {
+            Ok(ChildRequest::Tool { item, params })
+        }
+        Err(failure) => Err(Failure::clone(failure)),
+    }
+}
+
+fn refusal(envelope: Envelope, failure: Failure) -> Executed {
+    Executed::NoRun(Box::new(Envelope {
+        failure: Some(failure),
+        ..envelope
+    }))
+}
+
+fn nothing_found() -> Lookup {
+    Lookup {
+        chain: Vec::new(),
+        trace: None,
+    }
+}
