@@ -47,6 +47,7 @@ mod process_end;
 mod secrets;
 mod tool;
 mod trust;
+mod zoo;
 
 mod adopted;
 mod attacked;
