@@ -106,15 +106,15 @@ impl<'w> Host<'w> {
     }
 
     /// Starts the program with a shape, and waits until its processes are there, or a timeout has ended them.
-    fn form(&self, shape: &str, end: End, more: &str) -> Formed {
+    fn form(&self, shape: &str, end: End, rest: &str) -> Formed {
         let marker = self.world.root().join(format!("zoo/{shape}-{end:?}"));
-        let mode = if end == End::Exit { "ends" } else { "stays" };
+        let leader = if end == End::Exit { "ends" } else { "stays" };
         let program = match &self.user {
             Some(_) => self.world.root().join("zoo-program"),
             None => PathBuf::from(PROGRAM),
         };
         let command = format!(
-            "command=exec {} {shape} {} {mode} {more}",
+            "command=exec {} {shape} {} {leader} {rest}",
             program.display(),
             marker.display()
         );

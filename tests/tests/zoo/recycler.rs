@@ -34,7 +34,8 @@ impl Recycler {
         let is_over: Arc<AtomicBool> = Arc::default();
         let thread = {
             let (watched, is_over) = (Arc::clone(&watched), Arc::clone(&is_over));
-            thread::spawn(move || recycle(&watched, &is_over))
+            let named = thread::Builder::new().name("recycler".to_owned());
+            named.spawn(move || recycle(&watched, &is_over)).unwrap()
         };
         Self {
             watched,

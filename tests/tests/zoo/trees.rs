@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rye_tests::{World, processes, until};
 
-use super::{ENDS, End, Host, start};
+use super::{ENDS, Host, end_survivors, start};
 use crate::crash::Random;
 
 /// Number of trees. `RYE_ZOO_TREES` overrides it.
@@ -71,8 +71,8 @@ fn daemon_keeps_nothing_of_random_trees(has_cgroups: bool) {
         }
         let end = ENDS[usize::try_from(random.below(4)).unwrap()];
         let formed = host.form("tree", end, &random.below(u64::MAX).to_string());
-        let seen = processes::with_argument(&formed.marker);
-        host.recycler.watch(&seen);
+        host.recycler
+            .watch(&processes::with_argument(&formed.marker));
         let _receipt = host.end(&formed, end);
         let left = processes::with_argument(&formed.marker);
         let is_found = has_cgroups;
@@ -80,9 +80,7 @@ fn daemon_keeps_nothing_of_random_trees(has_cgroups: bool) {
             left.is_empty() || !is_found,
             "{tree} of {seed}, {end:?}: {left:?}"
         );
-        if !has_cgroups {
-            super::end_survivors(&formed.marker);
-        }
+        end_survivors(&formed.marker);
         for path in [
             formed.marker.clone(),
             formed.marker.with_added_extension("ready"),
