@@ -24,6 +24,7 @@ mod approvals;
 mod bad_input;
 mod bounds;
 mod budget;
+mod callers;
 mod capability;
 mod chain;
 mod contained;
