@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use rye_core::bounds;
+use rye_core::callers::{CALLER_NOT_ALLOWED, Caller};
 use rye_core::capability::{self, Layer, Primary};
 use rye_core::definition::{Authority, Inputs};
 use rye_core::id::{ItemKind, ItemRef};
@@ -28,7 +29,7 @@ use rye_core::machine::{CallOutcome, Certainty};
 use rye_core::memory::{Charge, Memory};
 use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, Spec};
 use rye_core::thread::ThreadOrder;
-use rye_item::{Item, Library};
+use rye_item::{Item, Library, Space};
 use rye_process::masking::Masker;
 use rye_process::{Exit, Spawner, StopReason, Stopper};
 use serde_json::{Value, json};
@@ -157,7 +158,7 @@ impl Planner {
             None => chain::resolve(library, &item, trace.as_mut())
                 .map_err(|error| Box::new(unplanned(&error))),
         };
-        let found = self.look_up(&order, params, &item, resolve, &mut chain);
+        let found = self.look_up(&order, params, &item, library, resolve, &mut chain);
         let is_ready = found.is_ok();
         let resolved = since.elapsed();
         let plan = found.and_then(|found| match (found, &chain) {
@@ -237,6 +238,7 @@ impl Planner {
         order: &Order,
         params: Object,
         item: &ItemRef,
+        library: &Library,
         resolve: impl FnOnce() -> Result<Chain, Box<Failure>>,
         chain: &mut Option<Chain>,
     ) -> Result<Found, Box<Failure>> {
@@ -258,11 +260,13 @@ impl Planner {
             permitted(item)?;
         }
         if item.kind == ItemKind::Directive {
-            // The admission of the thread checks the directive itself.
+            // The admission of the thread checks the rest of the directive.
+            check_directive(order.caller, library, item)?;
             let wanted = ThreadOrder::of_action(item.clone(), params)?;
             return Ok(Found::Thread(Box::new(wanted)));
         }
         let resolved = chain.insert(resolve()?);
+        check_caller(order.caller, resolved.tool())?;
         if !matches!(resolved.terminal, Terminal::Native(_)) && native::is_free(item) {
             permitted(item)?; // It is a file of that name.
         }
@@ -285,6 +289,7 @@ impl Planner {
         };
         let wanted = ThreadOrder::of_tool(tool, params)?;
         permitted(&wanted.directive)?;
+        check_directive(order.caller, library, &wanted.directive)?;
         Ok(Found::Thread(Box::new(wanted)))
     }
 }
@@ -388,7 +393,7 @@ impl Dispatcher {
                 Err(Failure::permanent("internal", text).into())
             }
             Err(refused) => {
-                if refused.code == DENIED {
+                if [DENIED, CALLER_NOT_ALLOWED].contains(&&*refused.code) {
                     let (told, by) = (&refused.message, &cx.spec.principal);
                     cx.warn(format!("{told}; asked for by {by}"));
                 }
@@ -653,6 +658,22 @@ impl From<Failure> for Box<Unsuccessful> {
             data: Value::Null,
             failure,
         })
+    }
+}
+
+/// Returns an error unless `item` accepts calls by `caller`.
+pub fn check_caller(caller: Caller, item: &Item) -> Result<(), Failure> {
+    let callers = &item.metadata.callers;
+    let checked = callers.check(caller, &item.item, item.path.display());
+    checked.map_err(|refused| Failure::permanent(CALLER_NOT_ALLOWED, refused.to_string()))
+}
+
+/// Returns an error if the directive `item` does not accept calls by `caller`. The admission of its thread reports one
+/// that cannot be read.
+fn check_directive(caller: Caller, library: &Library, item: &ItemRef) -> Result<(), Failure> {
+    match library.resolve(item, Space::Project) {
+        Ok(directive) => check_caller(caller, &directive),
+        Err(_) => Ok(()),
     }
 }
 

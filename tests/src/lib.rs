@@ -21,6 +21,7 @@ pub mod world;
 pub mod measure;
 pub mod terminal;
 pub mod transcript;
+pub mod user;
 
 pub use command::{Outcome, Ryectl};
 pub use daemon::Daemon;

@@ -37,6 +37,18 @@ pub fn below(root: &Path) -> Vec<Process> {
         .collect()
 }
 
+/// Lists the processes that have `marker` as an argument. Those that are ending have no arguments any more.
+pub fn with_argument(marker: &Path) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let has_marker = |pid: &i32| {
+        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut arguments = command.split(|byte| *byte == 0);
+        arguments.any(|argument| argument == marker.as_os_str().as_encoded_bytes())
+    };
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(has_marker).collect()
+}
+
 fn belongs(pid: &str, root: &Path) -> bool {
     let needle = root.as_os_str().as_encoded_bytes();
     let mentions = |file: &str| {
@@ -64,6 +76,24 @@ pub fn read(pid: &str) -> Option<Process> {
         name: before.split_once('(')?.1.to_owned(),
         command: String::from_utf8_lossy(&command).replace('\0', " "),
     })
+}
+
+/// Counts the zombies whose parent is one of `parents`.
+pub fn zombies_of(parents: &[i32]) -> usize {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_zombie = |path: &Path| {
+        let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
+        let mut fields = stat
+            .rsplit_once(") ")
+            .map_or("", |(_, after)| after)
+            .split(' ');
+        let (state, parent) = (
+            fields.next(),
+            fields.next().and_then(|pid| pid.parse().ok()),
+        );
+        state == Some("Z") && parent.is_some_and(|parent| parents.contains(&parent))
+    };
+    entries.filter(|entry| is_zombie(&entry.path())).count()
 }
 
 pub fn lives(pid: i32) -> bool {

@@ -1,17 +1,10 @@
 //! No process outlives the attempt that started it, and a receipt says what it knows.
 
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::{PermissionsExt as _, chown};
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
-use rye_tests::{World, binaries, processes, skipped, until};
+use rye_tests::user::{Subtree, User};
+use rye_tests::{World, processes, skipped, until};
 use serde_json::{Value, json};
-
-/// A user without any rights here.
-const NOBODY: u32 = 65534;
 
 /// Starts a process that leaves the group, the session and the environment of its attempt, and writes its pid.
 const ESCAPE: &str = "(setsid env -i sh -c 'echo $$ >away; exec sleep 1000' </dev/null >/dev/null 2>&1 &); until [ -s away ]; do sleep 0.01; done";
@@ -175,85 +168,5 @@ fn ordinary_user_has_cgroups_in_a_subtree_of_its_own() {
         until("the parent to end the rest", || {
             (!processes::lives(pid)).then_some(())
         });
-    }
-}
-
-/// A cgroup that belongs to [`NOBODY`].
-struct Subtree(PathBuf);
-
-impl Subtree {
-    fn new() -> Option<Self> {
-        let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-        let mut mounts = mounts.lines().map(|line| line.split(' '));
-        let mount = mounts.find_map(|mut fields| {
-            let point = fields.nth(1)?;
-            (fields.next()? == "cgroup2").then(|| point.to_owned())
-        })?;
-        let path = Path::new(&mount).join(format!("rye-test-{}", std::process::id()));
-        fs::create_dir(&path).ok()?;
-        for file in ["", "cgroup.procs", "cgroup.subtree_control"] {
-            chown(path.join(file), Some(NOBODY), Some(NOBODY)).unwrap();
-        }
-        Some(Self(path))
-    }
-}
-
-impl Drop for Subtree {
-    fn drop(&mut self) {
-        // It stays if a process is left, which the test has reported.
-        drop(fs::remove_dir(&self.0));
-    }
-}
-
-/// [`NOBODY`], with a world of its own.
-struct User<'w> {
-    world: &'w World,
-}
-
-impl<'w> User<'w> {
-    fn of(world: &'w World) -> Self {
-        for program in [binaries::ryectl(), binaries::ryed()] {
-            let copy = world.root().join(program.file_name().unwrap());
-            binaries::copy(&program, &copy);
-        }
-        give(world.root());
-        Self { world }
-    }
-
-    /// Runs a script in the project, in `cgroup`. Returns its output.
-    fn run(&self, cgroup: Option<&Subtree>, script: &str) -> String {
-        let world = self.world;
-        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", world.root().display());
-        let script = format!("read -r go; {script}");
-        let mut shell =
-            rye_tests::command::in_clean_environment("/bin/bash", &world.home(), &world.project());
-        let mut shell = shell
-            .args(["-c", &script])
-            .env("PATH", path)
-            .env("RYE_STATE_DIR", world.state())
-            .uid(NOBODY)
-            .gid(NOBODY)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        if let Some(Subtree(path)) = cgroup {
-            fs::write(path.join("cgroup.procs"), shell.id().to_string()).unwrap();
-        }
-        shell.stdin.take().unwrap().write_all(b"go\n").unwrap();
-        let output = shell.wait_with_output().unwrap();
-        assert!(output.status.success(), "{script}: {}", output.status);
-        String::from_utf8(output.stdout).unwrap()
-    }
-}
-
-/// Gives a directory and all in it to [`NOBODY`].
-fn give(path: &Path) {
-    chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-    if path.is_dir() {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
-        for entry in fs::read_dir(path).unwrap() {
-            give(&entry.unwrap().path());
-        }
     }
 }

@@ -25,6 +25,7 @@ mod bad_input;
 mod bounds;
 mod budget;
 mod callbacks;
+mod callers;
 mod capability;
 mod chain;
 mod contained;
@@ -48,6 +49,7 @@ mod process_end;
 mod secrets;
 mod tool;
 mod trust;
+mod zoo;
 
 mod adopted;
 mod attacked;

@@ -18,6 +18,7 @@ pub mod id;
 pub mod money;
 pub mod yaml;
 
+pub mod callers;
 pub mod capability;
 pub mod expr;
 pub mod frame;

@@ -10,6 +10,7 @@ mod python;
 mod script;
 mod shell;
 
+use rye_core::callers::Callers;
 use rye_core::declared::{self, Fields as _};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::ItemKind;
@@ -91,6 +92,8 @@ pub struct Metadata {
     /// Title for people.
     pub title: Option<String>,
     pub tags: Vec<String>,
+    /// Callers that a tool or a directive accepts.
+    pub callers: Callers,
     /// Effect of a second execution; `None` if not declared.
     pub effect: Option<Effect>,
     /// Conversion of what its process prints to a result; `None` if not declared.
@@ -163,7 +166,13 @@ impl Metadata {
                 let (above, text) = markdown::below_signature(text);
                 Self::of_any(&mapping(text, above)?)
             }
-            (ItemKind::Directive, _) => Self::of_any(&markdown::directive(text)?),
+            (ItemKind::Directive, _) => {
+                let fields = markdown::directive(text)?;
+                Ok(Self {
+                    callers: callers(&DeclaredFields(&fields))?,
+                    ..Self::of_any(&fields)?
+                })
+            }
         }
     }
 
@@ -185,6 +194,7 @@ impl Metadata {
     fn of_tool(fields: &Fields) -> Result<Self, Error> {
         let said = DeclaredFields(&fields.values);
         let mut metadata = Self {
+            callers: callers(&said)?,
             effect: effect(&said)?,
             result_limit: result_limit(&said)?,
             config_schema: schema(&said)?,
@@ -352,6 +362,11 @@ fn tags(said: &DeclaredFields<'_>) -> Vec<String> {
     let tags = said.find("tags").and_then(Value::as_array);
     let texts = tags.into_iter().flatten().filter_map(Value::as_str);
     texts.map(str::to_owned).collect()
+}
+
+fn callers(said: &DeclaredFields<'_>) -> Result<Callers, Error> {
+    let callers = said.read("callers", Callers::EXPECTED, Callers::of_json)?;
+    Ok(callers.unwrap_or_default())
 }
 
 fn effect(said: &DeclaredFields<'_>) -> Result<Option<Effect>, Error> {

@@ -2,15 +2,26 @@
 
 use std::sync::Arc;
 
+use rye_core::callers::Caller;
 use rye_core::id::RunId;
 use rye_core::machine::Call;
-use rye_core::model::{Run, Spec};
+use rye_core::model::{Run, Spec, Task};
 
 use crate::async_log::{Log, OutputWriter};
 use crate::chain::CallOrigin;
 use crate::projects::Project;
 use crate::services::{AttemptCtx, Ended, Order, Prepared, Services, TraceMode};
 use crate::stop::Stop;
+
+/// Kind of the caller in the calls of a run. A tool run makes one call: that of whoever started it.
+fn caller(spec: &Spec) -> Caller {
+    match (&spec.task, &spec.parent) {
+        (Task::Thread(_), _) => Caller::Model,
+        (Task::Graph(_) | Task::Unreadable, _) => Caller::Graph,
+        (Task::Tool, Some(_)) => Caller::Code,
+        (Task::Tool, None) => Caller::Person,
+    }
+}
 
 /// Context of the attempts of a run.
 #[derive(Debug)]
@@ -63,6 +74,7 @@ impl RunContext {
             item: call.item.clone(),
             params: call.params.clone(),
             trace,
+            caller: caller(&self.spec),
             authority: call.authority,
             timeout: call.timeout,
         }

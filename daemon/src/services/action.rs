@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rye_core::callers::Caller;
 use rye_core::capability::Primary;
 use rye_core::cas::InputHashes;
 use rye_core::definition::Authority;
@@ -28,6 +29,8 @@ pub struct Order {
     /// Parameters as data; templates in them are not expanded.
     pub params: Object,
     pub trace: TraceMode,
+    /// Kind of the caller, which the item must accept.
+    pub caller: Caller,
     /// Permissions that must cover the action: those of the run, or those of its node.
     pub authority: Authority,
     /// Maximum duration, if shorter than that of the item.

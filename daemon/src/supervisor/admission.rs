@@ -19,6 +19,7 @@ pub(super) mod variables;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rye_core::callers::Caller;
 use rye_core::capability::{self, Layer, Primary};
 use rye_core::definition::{self, Action, Caching, Finding, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
@@ -30,7 +31,7 @@ use rye_core::model::{
     StartFrom, Task,
 };
 use rye_core::policy::Policy;
-use rye_item::{Library, Snapshot};
+use rye_item::{Item, Library, Snapshot};
 
 pub(super) use self::thread::risks;
 use super::error::Error;
@@ -95,6 +96,7 @@ impl Admission {
     ) -> Result<Admitted, Error> {
         let resolved = chain::resolve(inside.library, item, None)
             .map_err(|source| refused(item, source.suggesting(inside.library)))?;
+        check_person(&request, resolved.tool())?;
         let admitted = match resolved.terminal {
             Terminal::Graph => self.admit_graph(inside, budget, &resolved, request)?,
             Terminal::Native(_) | Terminal::Process | Terminal::Http | Terminal::Mcp(_) => {
@@ -357,6 +359,18 @@ fn refuse_foreign(item: &ItemRef, request: &Start) -> Result<(), Error> {
         (_, Some((field, _))) => format!("`{field}` is for threads, and `{item}` is no directive"),
     };
     Err(Error::Params { message })
+}
+
+/// Refuses a new run that a person starts of an item which is not meant for people.
+fn check_person(request: &Start, item: &Item) -> Result<(), Error> {
+    let is_continued = matches!(request.start_at, StartAt::Continue { .. });
+    if request.lineage.is_some() || is_continued {
+        return Ok(());
+    }
+    let checked = dispatch::check_caller(Caller::Person, item);
+    checked.map_err(|failure| Error::CallerNotAllowed {
+        message: failure.message,
+    })
 }
 
 /// Layers of a run before its own declaration: those of the caller or of the original run, and the restrictions of the

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rye_core::callers::Caller;
 use rye_core::capability::Primary;
 use rye_core::cas::InputHashes;
 use rye_core::definition::Authority;
@@ -264,6 +265,7 @@ impl Supervisor {
             params: call.params.clone(),
             trace: TraceMode::Off,
             authority: Authority::Run,
+            caller: Caller::Code,
             timeout: None,
         };
         let mut prepared = self.shared.services.dispatch.prepare(vec![order]).await;

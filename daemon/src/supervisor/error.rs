@@ -1,5 +1,6 @@
 //! Errors of the supervisor.
 
+use rye_core::callers::CALLER_NOT_ALLOWED;
 use rye_core::definition::MISFIT;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemRef, RunId};
@@ -63,6 +64,12 @@ pub enum Error {
         message: String,
         /// Code of the reason.
         code: String,
+    },
+    /// The item is not meant for people.
+    #[error("{message}")]
+    CallerNotAllowed {
+        /// The item, its file and its callers.
+        message: String,
     },
     /// A feature of the language that is not implemented.
     #[error("{message}")]
@@ -146,6 +153,9 @@ impl Error {
         if let Self::Closed(closed) = self {
             return closed.code();
         }
+        if let Self::CallerNotAllowed { .. } = self {
+            return CALLER_NOT_ALLOWED;
+        }
         self.kind().word()
     }
 }
@@ -159,7 +169,7 @@ impl Kinded for Error {
             Self::Refused(source) => source.kind(),
             Self::Item { source, .. } => source.kind(),
             Self::Sign(source) => source.kind(),
-            Self::Denied { .. } => ErrorKind::Denied,
+            Self::Denied { .. } | Self::CallerNotAllowed { .. } => ErrorKind::Denied,
             Self::Directive(source) => source.kind(),
             Self::Fetch(source) => source.kind(),
             Self::Models(source) => source.kind(),

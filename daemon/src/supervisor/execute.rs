@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rye_core::callers::Caller;
 use rye_core::capability::{self, Layer, Primary};
 use rye_core::definition::Authority;
 use rye_core::id::{ItemRef, RunId};
@@ -116,6 +117,7 @@ impl Supervisor {
             primary: Primary::Execute,
             item,
             trace: TraceMode::On,
+            caller: Caller::Person,
             authority: Authority::Run,
             timeout: None,
         };

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 
+use rye_core::callers::Caller;
 use rye_core::capability::{Capability, Layer, Primary, check};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
@@ -57,13 +58,15 @@ pub(super) fn find(
     let tools = all.filter(|(item, _)| is_allowed(item));
     tools
         .take_while(|_| !is_late())
-        .filter_map(|(item, is_named)| match describe(library, item, is_named) {
-            Ok(tool) => tool,
-            Err(error) => {
-                left_out.add(item.id.as_str(), reason(error.kind()));
-                None
-            }
-        })
+        .filter_map(
+            |(item, is_named)| match describe(library, item, is_named, left_out) {
+                Ok(tool) => tool,
+                Err(error) => {
+                    left_out.add(item.id.as_str(), reason(error.kind()));
+                    None
+                }
+            },
+        )
         .collect()
 }
 
@@ -90,15 +93,22 @@ fn below(library: &Library, folder: &ItemId, left_out: &mut OmittedTools) -> Vec
     items.filter(may_be_offered).collect()
 }
 
-/// Returns the description of the verified `item`, or `None` if it is a part of other tools.
+/// Returns the description of the verified `item`, or `None` if it is a part of other tools, or is not meant for models.
 fn describe(
     library: &Library,
     item: &ItemRef,
     is_named: bool,
+    left_out: &mut OmittedTools,
 ) -> Result<Option<ItemTool>, chain::Error> {
     let chain = chain::resolve(library, item, None)?;
     let metadata = &chain.tool().metadata;
     let is_part = matches!(metadata.tool_type.as_deref(), Some("runtime" | "primitive"));
+    if !metadata.callers.accept(Caller::Model) {
+        if is_named {
+            left_out.add(item.id.as_str(), "its `callers` have no `model`");
+        }
+        return Ok(None);
+    }
     Ok((!is_part).then(|| ItemTool {
         item: item.clone(),
         is_named,

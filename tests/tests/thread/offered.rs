@@ -92,6 +92,33 @@ fn ungrantable_permissions_are_reported_at_start() {
 }
 
 #[test]
+fn item_that_excludes_models_is_in_no_tool_list_and_is_refused() {
+    let server = ModelServer::start(
+        "
+- when: {turn: 1}
+  reply: {calls: [{name: rye_execute, input: {item_id: t/inner, parameters: {}}}]}
+- when: {turn: 2, tool_result: caller_not_allowed}
+  reply: {text: Done.}
+",
+    );
+    let world = World::with_models(&server);
+    world.python("t/open", "return 1");
+    let head = "permissions: []\ncallers: [graph, person]";
+    world.graph_with("t/inner", head, "start: out\nnodes:\n  out: {type: return}");
+    world.directive("t/asks", TEAM, "", "Call it.");
+    let _daemon = world.start("");
+    let run = start(&world, "t/asks");
+    completed(&world, &run);
+    assert_eq!(offered(&server), ["read_artifact", "rye_execute", "t_open"]);
+    let told = payloads(&world, &run, "tool_call_result");
+    assert_eq!(told[0]["code"], "caller_not_allowed", "{told:?}");
+    let warnings = payloads(&world, &run, "warning");
+    let text = "does not accept calls by models";
+    let is_told = |payload: &Value| payload["message"].to_string().contains(text);
+    assert!(warnings.iter().any(is_told), "{warnings:?}");
+}
+
+#[test]
 fn long_result_is_readable_in_parts_by_its_thread_only() {
     let long: Vec<String> = (0..4000).map(|number| format!("ä{number:04}")).collect();
     let long = long.concat();

@@ -11,6 +11,7 @@ use super::inputs::Inputs;
 use super::keys;
 use super::read::{At, Reader};
 use super::work::Next;
+use crate::callers::Callers;
 use crate::capability;
 use crate::declared::Zero;
 use crate::expr::{self, Condition};
@@ -51,6 +52,7 @@ impl<'d> Reader<'d> {
         let version = self.text(&root, "version");
         let category = self.text(&root, "category");
         let permissions = self.permissions(&root);
+        self.callers(&root);
         let env_requires = self.env_requires(&root);
         let inputs = self.inputs(&root);
         let limits = self.limits(&root);
@@ -156,6 +158,16 @@ impl<'d> Reader<'d> {
     }
 
     /// Reads the declared patterns; `None` if there are none, or after an error.
+    /// Checks `callers`, which the metadata of the item has.
+    fn callers(&mut self, root: &At<'d>) {
+        if let Some(callers) = root.given("callers")
+            && Callers::of_json(callers.value).is_none()
+        {
+            let message = format!("`callers` must be {}", Callers::EXPECTED);
+            self.error("unknown_value", &callers, message);
+        }
+    }
+
     fn permissions(&mut self, root: &At<'d>) -> Option<Vec<String>> {
         let at = root.child("permissions")?;
         let patterns = self.texts(&at)?;

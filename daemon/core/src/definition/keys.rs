@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 
 use super::hook::HookEvent;
+use crate::callers::Callers;
 use crate::declared::types::{
     any, defined, names, object, optional_defined, optional_text, switch, text, texts, time, whole,
     word,
@@ -43,6 +44,7 @@ pub(super) const FILE: Keys = Keys {
         Key(&["license"], text, "For people."),
         Key(&["references", "created_at"], any, "For people."),
         Key(&["permissions"], texts, "What its actions may do, such as rye.execute.tool.rye.bash; everything else is refused."),
+        Key(&["callers"], Callers::schema, "Who may call it: model, code, graph, person; all of them unless set."),
         Key(&["env_requires"], names, "Variables without which it does not start."),
         Key(&["config_schema"], object, "A JSON Schema of its inputs, with their defaults."),
         Key(&["limits"], object, "`spend`, `spawns` and `depth` of the run; `turns`, `tokens` and `duration` of each thread that it starts."),

@@ -6,6 +6,7 @@ use roxmltree::Attribute;
 
 use super::read::{Element, Reader, child, elements, text_of, text_start};
 use super::{CallStart, Context, Directive, DirectiveLimits, ToolUse, Wish, contract, shape};
+use crate::callers::Callers;
 use crate::error::excerpt;
 use crate::id::{ItemId, ItemKind, ItemRef};
 use crate::money::Usd;
@@ -53,6 +54,7 @@ impl Reader<'_, '_> {
         let description = self.label(metadata, "description");
         let author = self.label(metadata, "author");
         let category = self.category(metadata, id);
+        self.callers(metadata);
         let model = self.model(metadata);
         let limits = self.limits(metadata);
         let (permissions, acknowledged) = self.permissions(metadata);
@@ -156,6 +158,18 @@ impl Reader<'_, '_> {
             self.error("wrong_name", text_start(element), message);
         }
         Some(category)
+    }
+
+    /// Checks the callers, which the metadata of the item has.
+    fn callers(&mut self, metadata: Element<'_>) {
+        let Some(element) = child(metadata, "callers") else {
+            return;
+        };
+        self.check(element, &shape::LABEL);
+        if Callers::of_text(&text_of(element)).is_none() {
+            let message = "<callers> has at least one of the words model, code, graph and person, separated by commas";
+            self.error("unknown_value", text_start(element), message);
+        }
     }
 
     fn tags(&mut self, metadata: Element<'_>) -> Vec<String> {

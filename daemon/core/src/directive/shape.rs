@@ -48,6 +48,7 @@ pub(super) const METADATA: Shape = shape(
         "description",
         "author",
         "category",
+        "callers",
         "tags",
         "model",
         "model_class",

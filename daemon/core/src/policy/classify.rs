@@ -18,8 +18,9 @@ const TOOL_FAILED: &str = "tool_failed";
 
 /// Codes of refused calls and of broken items. They are permanent whatever their text is: the name of a refused item
 /// may well contain the word `network`.
-pub(super) const REFUSALS: [&str; 36] = [
+pub(super) const REFUSALS: [&str; 37] = [
     "permission_denied",
+    "caller_not_allowed",
     "item_refused",
     "item_not_found",
     "executor_not_found",

@@ -1,5 +1,6 @@
 //! The closed list of keys of a tool, and their positions in a file.
 
+use rye_core::callers::Callers;
 use rye_core::declared::types::{any, list, object, optional_text, word};
 use rye_core::declared::{Key, Keys, unknown_keys};
 use rye_core::expr::nearest;
@@ -35,6 +36,7 @@ pub(super) const TOOL: Keys = Keys {
         Key(&["name"], optional_text, "The file without its ending."),
         Key(&["description"], optional_text, "What the tool does: people and models read it."),
         Key(&["effect"], || word(["pure", "idempotent", "at_most_once"]), "What a second execution means: pure, idempotent or at_most_once."),
+        Key(&["callers"], Callers::schema, "Who may call it: model, code, graph, person; all of them unless set."),
         Key(&["output"], || word(["text", "json", "auto"]), "What its process prints: text, one JSON document, or auto: JSON if it is an object or a list."),
         Key(&["permissions"], list, "What its program may call through the daemon, as patterns such as rye.execute.tool.team.*; an empty list forbids calls."),
         Key(&["config_schema"], object, "A JSON Schema of its parameters, with their defaults."),

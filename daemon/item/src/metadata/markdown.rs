@@ -32,7 +32,7 @@ pub(super) fn body(text: &str) -> String {
     parts.join("\n\n").trim().to_owned()
 }
 
-/// Name, version, category and description of the `<directive>` in the first ```` ```xml ```` fence.
+/// Name, version, category, description and callers of the `<directive>` in the first ```` ```xml ```` fence.
 pub(super) fn directive(text: &str) -> Result<Map<String, Value>, Error> {
     let missing = || Error::WrongShape {
         expected: "a <directive> element in an ```xml fence",
@@ -46,10 +46,15 @@ pub(super) fn directive(text: &str) -> Result<Map<String, Value>, Error> {
         ("category", element(block, "category")),
         ("description", element(block, "description")),
     ];
-    Ok(found
+    let mut fields: Map<String, Value> = found
         .into_iter()
         .filter_map(|(field, text)| Some((field.to_owned(), Value::from(text?))))
-        .collect())
+        .collect();
+    if let Some(callers) = element(block, "callers") {
+        let words = callers.split(',').map(str::trim);
+        fields.insert("callers".to_owned(), words.collect());
+    }
+    Ok(fields)
 }
 
 /// Content of the first fence of `language`, with the number of lines above it.

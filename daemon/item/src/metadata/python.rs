@@ -10,13 +10,14 @@ use super::keys::Fields;
 use super::{Error, line_of};
 
 /// Python names and their fields.
-const NAMES: [(&str, &str); 20] = [
+const NAMES: [(&str, &str); 21] = [
     ("__version__", "version"),
     ("__tool_type__", "tool_type"),
     ("__executor_id__", "executor_id"),
     ("__category__", "category"),
     ("__tool_name__", "name"),
     ("__tool_description__", "description"),
+    ("__callers__", "callers"),
     ("__effect__", "effect"),
     ("__output__", "output"),
     ("PERMISSIONS", "permissions"),

@@ -12,13 +12,14 @@ use super::keys::Fields;
 
 /// Names and their fields, in Rye's spelling and in that of the original. A capitalised name counts only if it is
 /// exported, because modules have constants of their own. The original's names count in both cases.
-const NAMES: [(&str, &str); 30] = [
+const NAMES: [(&str, &str); 32] = [
     ("VERSION", "version"),
     ("NAME", "name"),
     ("CATEGORY", "category"),
     ("TOOL_TYPE", "tool_type"),
     ("EXECUTOR_ID", "executor_id"),
     ("DESCRIPTION", "description"),
+    ("CALLERS", "callers"),
     ("EFFECT", "effect"),
     ("OUTPUT", "output"),
     ("INPUTS", "inputs"),
@@ -37,6 +38,7 @@ const NAMES: [(&str, &str); 30] = [
     ("__tool_type__", "tool_type"),
     ("__executor_id__", "executor_id"),
     ("__tool_description__", "description"),
+    ("__callers__", "callers"),
     ("__effect__", "effect"),
     ("__output__", "output"),
     ("__inputs__", "inputs"),

@@ -1,6 +1,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rye_core::callers::Caller;
 use rye_schema::Schema;
 use serde_json::json;
 
@@ -372,6 +373,41 @@ fn tool_declares_result_length_for_models() {
 }
 
 #[test]
+fn callers_are_read_in_every_notation() {
+    let directive = |callers: &str| {
+        let text = format!(
+            "```xml\n<directive name=\"d\" version=\"1.0.0\">\n<metadata>{callers}</metadata>\n</directive>\n```\n"
+        );
+        Metadata::parse(ItemKind::Directive, "md", &text)
+    };
+    let graph = "tool_type: graph\ncallers: [graph, person]\n";
+    for metadata in [
+        tool("yaml", "callers: [graph, person]\n"),
+        tool("yaml", graph),
+        tool("py", "__callers__ = [\"graph\", \"person\"]\n"),
+        tool("js", "export const CALLERS = [\"graph\", \"person\"];\n"),
+        directive("<callers>graph, person</callers>"),
+    ] {
+        let callers = metadata.unwrap().callers;
+        let accepted = [Caller::Model, Caller::Code, Caller::Graph, Caller::Person];
+        let accepted = accepted.map(|caller| callers.accept(caller));
+        assert_eq!(accepted, [false, false, true, true]);
+    }
+    for refused in [
+        tool("yaml", "callers: [robot]\n"),
+        tool("yaml", "callers: []\n"),
+        tool("py", "__callers__ = \"graph\"\n"),
+        directive("<callers>robot</callers>"),
+    ] {
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("`callers`"), "{error}");
+        assert!(error.contains("`model`, `code`"), "{error}");
+    }
+    let open = directive("").unwrap().callers;
+    assert_eq!(open, Callers::default());
+}
+
+#[test]
 fn effect_is_one_of_three_values() {
     let yaml = |word: &str| tool("yaml", &format!("effect: {word}\n"));
     for (read, effect) in [
@@ -483,6 +519,7 @@ fn tool_schema_describes_every_key() {
         "confg: {}",
         "config: 1",
         "effect: twice",
+        "callers: [robot]",
         "output: yaml",
         "result_limit: 65537",
         "permissions: {}",

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rye_core::callers::Caller;
 use rye_core::capability::Primary;
 use rye_core::definition::Authority;
 use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
@@ -147,6 +148,7 @@ async fn order(daemon: &Daemon, project: &Path, name: &str, params: Object) -> O
         primary: Primary::Execute,
         item,
         trace: TraceMode::Off,
+        caller: Caller::Person,
         authority: Authority::Run,
         timeout: None,
     }

@@ -23,7 +23,7 @@ use serde_json::json;
 use super::super::error::Error;
 use super::super::message::full;
 use super::super::request::{Admitted, Start, StartAt};
-use super::{Admission, inherited_layers, limits_of_child, refused};
+use super::{Admission, check_person, inherited_layers, limits_of_child, refused};
 use crate::models::Models;
 use crate::projects::{self, ProjectView};
 use crate::provider::ProjectEnv;
@@ -47,6 +47,7 @@ impl Admission {
         }
         let library = inside.library;
         let leaf = find(library, item)?;
+        check_person(request, &leaf)?;
         let mut warnings = Vec::new();
         let directive = directives::read(&leaf, &mut warnings)?;
         let effective =

@@ -593,6 +593,23 @@ fn misuse_of_loops_and_treatments_names_place_and_fix() {
     }
 }
 
+#[test]
+fn callers_of_a_graph_are_known_words() {
+    let nodes = "a: {action: {item_id: x}}";
+    let with = |callers: &str| {
+        let text = with_nodes(nodes);
+        text.replacen("config:", &format!("callers: {callers}\nconfig:"), 1)
+    };
+    assert!(parse(&with("[graph, person]")).is_ok());
+    for callers in ["[robot]", "[]", "graph"] {
+        let findings = parse(&with(callers)).unwrap_err();
+        let told = findings.iter().any(|finding| {
+            finding.code == "unknown_value" && finding.message.contains("`callers` must be")
+        });
+        assert!(told, "{callers}: {findings:?}");
+    }
+}
+
 const BROKEN_HOOKS: &[Row] = &[
     ("5", "wrong_type", (8, 11), "a map"),
     (

@@ -257,6 +257,12 @@ const CASES: &[Case] = &[
         "UNKNOWN_VALUE",
         "true, false",
     ),
+    (
+        "<callers>robot</callers>",
+        "",
+        "UNKNOWN_VALUE",
+        "model, code, graph and person",
+    ),
     ("", "<a:b xmlns:a=\"urn:x\"/>", "UNKNOWN_ELEMENT", "<b>"),
 ];
 
