@@ -429,10 +429,10 @@ pub(crate) fn body(run: &v1::Run) -> Result<Option<String>, Malformed> {
         }
         (RunKind::Thread, Some(Value::String(text))) => format!("result:\n{text}"),
         (RunKind::Thread, Some(other)) => format!("result:\n{}", pretty(&other)),
-        (RunKind::Graph | RunKind::Tool, Some(output)) if declares(&output) => {
+        (RunKind::Graph | RunKind::Tool | RunKind::Process, Some(output)) if declares(&output) => {
             format!("output:\n{}", pretty(&output))
         }
-        (RunKind::Graph | RunKind::Tool | RunKind::Thread, _) => {
+        (RunKind::Graph | RunKind::Tool | RunKind::Thread | RunKind::Process, _) => {
             let Some(Value::Object(mut state)) = run.state()? else {
                 return Ok(None);
             };

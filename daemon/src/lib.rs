@@ -21,6 +21,7 @@ pub mod graphs;
 pub mod http;
 pub mod port;
 pub mod process;
+pub mod process_log;
 pub mod projects;
 pub mod storage_backoff;
 pub mod trees;
@@ -43,6 +44,7 @@ pub mod inspect;
 pub mod children;
 
 pub mod graph;
+pub mod managed;
 pub mod thread;
 pub mod tool;
 

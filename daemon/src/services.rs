@@ -20,12 +20,14 @@ use rye_core::ledger::Caps;
 use rye_core::model::ProcessEnd;
 use rye_core::model::event::{ProcessExited, ProcessStarted, Warning};
 use rye_core::model::{Effect, Event, ProcessIdentity, Slot, Spec};
+use tokio::sync::Notify;
 
 pub use self::action::{Ended, Envelope, Order, Prepared, TraceMode, memory_exceeded, timed_out};
 use crate::async_log::{Logs, OutputWriter};
 use crate::contracts::Contracts;
 use crate::graphs::Graphs;
 use crate::port::Runs;
+use crate::process_log::ProcessLogs;
 use crate::projects::Projects;
 use crate::provider::Providers;
 use crate::stop::Stop;
@@ -45,6 +47,8 @@ pub struct Services {
     pub runs: Weak<dyn Runs>,
     /// Output of the tools of runs.
     pub logs: Logs,
+    /// Output of managed processes.
+    pub process_logs: ProcessLogs,
     pub clock: Arc<dyn Timer>,
     pub providers: Providers,
     /// Spending limits of all runs together. Each new hold uses the meters in force from here.
@@ -90,6 +94,8 @@ pub struct AttemptCtx {
     pub effect: Effect,
     /// Log writer for the output of its process.
     pub output: Arc<OutputWriter>,
+    /// Notified when a managed process is ready.
+    pub ready: Notify,
     pub stop: Stop,
     pub span: tracing::Span,
     pub services: Arc<Services>,

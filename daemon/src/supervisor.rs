@@ -41,6 +41,7 @@ mod admission;
 
 mod execute;
 mod preview;
+mod processes;
 
 pub use error::Error;
 pub use execute::{Executed, Lookup, Step};

@@ -146,7 +146,7 @@ impl Serialize for v1::Run {
         let (output, outputs, result) = match (kind, output) {
             (RunKind::Thread, Some(outputs @ Value::Object(_))) => (None, Some(outputs), None),
             (RunKind::Thread, result) => (None, None, result),
-            (RunKind::Graph | RunKind::Tool, output) => (output, None, None),
+            (RunKind::Graph | RunKind::Tool | RunKind::Process, output) => (output, None, None),
         };
         let mut map = object!(to, {
             "run_id": self.run_id,

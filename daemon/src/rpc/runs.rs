@@ -456,6 +456,7 @@ impl Runs for RunsService {
                 .map(|id| ItemId::new(id).map_err(|error| invalid("item_id", error)))
                 .transpose()?,
             principal: None,
+            kind: None,
         };
         let size = page_size(request.page_size);
         let token = decode::given(&request.page_token);

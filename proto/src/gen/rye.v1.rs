@@ -1958,6 +1958,8 @@ pub enum RunKind {
     Graph = 1,
     /// One call of a tool.
     Tool = 2,
+    /// A managed process: a command that runs until it ends or is stopped.
+    Process = 3,
     /// A model that works on a directive, turn by turn.
     Thread = 4,
 }
@@ -1971,6 +1973,7 @@ impl RunKind {
             Self::Unspecified => "RUN_KIND_UNSPECIFIED",
             Self::Graph => "RUN_KIND_GRAPH",
             Self::Tool => "RUN_KIND_TOOL",
+            Self::Process => "RUN_KIND_PROCESS",
             Self::Thread => "RUN_KIND_THREAD",
         }
     }
@@ -1980,6 +1983,7 @@ impl RunKind {
             "RUN_KIND_UNSPECIFIED" => Some(Self::Unspecified),
             "RUN_KIND_GRAPH" => Some(Self::Graph),
             "RUN_KIND_TOOL" => Some(Self::Tool),
+            "RUN_KIND_PROCESS" => Some(Self::Process),
             "RUN_KIND_THREAD" => Some(Self::Thread),
             _ => None,
         }
