@@ -13,17 +13,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
-use ryed::config::Environment;
-use ryed::process::{
+use rye_process::{
     AttemptCgroups, DEFAULT_GRACE, Exit, Input, Plan, SignalScope, Spawner, Stopper, harden, parent,
 };
+use ryed::config::Environment;
 
 const ROUNDS: usize = 400;
 
 /// Two processes, as for the daemon.
 fn main() -> ExitCode {
     let environment = Environment::capture();
-    let daemon = |life| parent::daemon_command(life, &environment);
+    let daemon = |life| Ok(parent::daemon_command(life, environment.seal_hidden()?));
     match parent::of_this_process(environment.claimed_parent()) {
         Some(parent) => measure(parent),
         None => parent::run(daemon, Path::new("/nonexistent"), 0)

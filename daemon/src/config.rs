@@ -37,15 +37,6 @@ pub use handover::hide;
 use layer::{Cap, Days, Layer, Megabytes, Stack};
 pub use networks::Networks;
 
-/// Variable in which the parent process passes its pid to the daemon. Not a setting.
-pub const PARENT_VARIABLE: &str = "RYE_PARENT_PID";
-
-/// Variable in which the parent process passes the end of the previous daemon. Not a setting.
-pub const DEATH_VARIABLE: &str = "RYE_LAST_DEATH";
-
-/// Variable in which the parent process passes the descriptor of hidden variables. Not a setting.
-pub const HIDDEN_VARIABLE: &str = "RYE_HIDDEN_VARIABLES";
-
 /// Default of `env.secrets`.
 const SECRETS: [&str; 6] = [
     "*_API_KEY",

@@ -30,6 +30,8 @@ use rye_core::memory::{Charge, Memory};
 use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, ProcessSpec, Spec, Task};
 use rye_core::thread::ThreadOrder;
 use rye_item::Library;
+use rye_process::masking::Masker;
+use rye_process::{Exit, Spawner, StopReason, Stopper};
 use serde_json::{Value, json};
 use tracing::Instrument as _;
 
@@ -46,11 +48,9 @@ use crate::chain::{
 };
 use crate::config::Config;
 use crate::exhausted::Exhausted;
-use crate::masking::Masker;
 use crate::mcp::Sessions;
 use crate::models;
 use crate::native;
-use crate::process::{Exit, Spawner, StopReason, Stopper};
 use crate::projects;
 use crate::services::{
     AttemptCtx, Dispatch, Ended, Order, Prepared, TraceMode, memory_exceeded, timed_out,

@@ -11,7 +11,6 @@ pub mod stop;
 pub mod async_log;
 pub mod index;
 pub mod logging;
-pub mod masking;
 pub mod object;
 
 pub mod cache;
@@ -20,7 +19,6 @@ pub mod exports;
 pub mod graphs;
 pub mod http;
 pub mod port;
-pub mod process;
 pub mod process_log;
 pub mod projects;
 pub mod storage_backoff;

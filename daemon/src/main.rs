@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use clap::error::ErrorKind as Asked;
 use rye_core::error::{Kinded, with_sources};
+use rye_process::parent;
 use ryed::config::{self, Args, Command, Environment};
 use ryed::exit::ExitStatus;
-use ryed::process::parent;
 use ryed::{logging, rebuild, serve};
 
 #[global_allocator]
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     if let Some(parent) = parent::of_this_process(environment.claimed_parent()) {
         return serve(loaded.config, parent, args.adopt_copy).into();
     }
-    let daemon = |life| parent::daemon_command(life, &environment);
+    let daemon = |life| Ok(parent::daemon_command(life, environment.seal_hidden()?));
     match parent::run(daemon, &loaded.config.state_dir, loaded.config.restarts) {
         Ok(exit) => exit.shell_code().into(),
         Err(error) => fail(&error),

@@ -35,10 +35,10 @@ use std::time::Duration;
 use rye_core::id::{ItemId, RunId};
 use rye_core::model::Object;
 use rye_core::seal::{canonical, sha256_hex};
+use rye_process as process;
 use serde_json::{Value, json};
 
 use crate::http::Url;
-use crate::process;
 
 pub use sessions::{Caller, Sessions};
 

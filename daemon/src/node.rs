@@ -29,6 +29,7 @@ use rye_core::clock::{Clock, Timestamp};
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::memory::Memory;
 use rye_core::model::{KillReceipt, Run};
+use rye_process::{self as process, AttemptCgroups, SignalScope, Spawner};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::directory::{Directory, RecordsOrigin, Signers};
@@ -41,7 +42,6 @@ use crate::config::{Config, Containment, Retention};
 use crate::dispatch::Dispatcher;
 use crate::exit::ExitStatus;
 use crate::exports::{self, Exports};
-use crate::process::{self, AttemptCgroups, SignalScope, Spawner};
 use crate::projects::{self, Projects};
 use crate::rpc;
 use crate::supervisor::{self, Prune, PruneToken, Supervisor};

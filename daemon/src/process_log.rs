@@ -26,9 +26,10 @@ use tokio::time::Instant;
 
 use self::file::Appender;
 pub use self::file::{OutputLine, Stream};
-use crate::async_log::{Source, UnfinishedLine};
+use crate::async_log::UnfinishedLine;
 use rye_host::clock::Timer;
 use rye_host::task;
+use rye_process::Source;
 
 /// Directory of all processes, in the state directory.
 const DIRECTORY: &str = "procs";

@@ -28,10 +28,10 @@ use std::sync::{Arc, OnceLock};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::provider::failure::ErrorRows;
 use rye_core::provider::{Owner, ResolvedModel};
+use rye_process::masking::{KnownSecrets, Masker};
 
 use crate::config::{Environment, Networks};
 use crate::http::{BadRoots, Client};
-use crate::masking::{KnownSecrets, Masker};
 use rye_host::clock::Timer;
 use rye_host::task;
 

@@ -49,7 +49,7 @@ use self::objects::ObjectsService;
 use self::runs::RunsService;
 use self::streams::Streams;
 use crate::access::Access;
-use crate::process::most_open_files;
+use rye_process::most_open_files;
 
 pub use self::listener::{Listener, Listeners};
 pub use self::node::{Facts as NodeFacts, tool_environment};

@@ -8,13 +8,14 @@ use regex::Regex;
 use rye_pages::{Table, in_backticks};
 
 /// Directories of the files that a design page cites.
-const ROOTS: [&str; 9] = [
+const ROOTS: [&str; 10] = [
     "",
     "daemon",
     "daemon/src",
     "daemon/core",
     "daemon/core/src",
     "daemon/item/src",
+    "daemon/process/src",
     "client/src",
     "tests",
     "tests/tests",

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use rye_core::printable;
+use rye_process::Source;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -19,13 +20,6 @@ const BURST: usize = 8 << 20;
 const RATE: usize = 8 << 10;
 /// Granularity in bytes of keeping or dropping output.
 const PART: usize = 64 << 10;
-
-/// Stream of an attempt. Its lines are not mixed with those of the other stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    Stdout,
-    Stderr,
-}
 
 /// Writer of one attempt's output to the log.
 #[derive(Debug)]

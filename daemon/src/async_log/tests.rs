@@ -9,6 +9,7 @@ use std::task::{Context, Waker};
 use futures_util::FutureExt as _;
 use rye_core::id::{ItemId, ItemRef};
 use rye_core::model::{Budget, Task};
+use rye_process::Source;
 
 use super::log_pool::PATIENCE;
 use super::*;
@@ -99,11 +100,13 @@ async fn close_waits_for_pending_write() {
     assert_eq!(fs::read_to_string(path).unwrap(), "== step 1 a ==\none\n");
 }
 
-#[tokio::test(start_paused = true)]
-async fn hanging_log_delays_one_attempt_and_counts_what_it_lost() {
-    let files = tempfile::tempdir().unwrap();
-    let (log, pool) = (log(files.path()), LogPool::default());
-    let attempt = |heading| OutputWriter::new(Arc::clone(&log), pool.clone(), heading);
+/// Work that occupies all threads of a pool until [`Self::end`].
+struct Hang {
+    tasks: Scope,
+    held: Vec<mpsc::Sender<()>>,
+}
+
+async fn occupy(pool: &LogPool) -> Hang {
     let mut tasks = Scope::new();
     let (begun, begins) = mpsc::channel();
     let mut held = Vec::new();
@@ -123,6 +126,22 @@ async fn hanging_log_delays_one_attempt_and_counts_what_it_lost() {
     for _ in 0..AT_ONCE {
         begins.recv().unwrap();
     }
+    Hang { tasks, held }
+}
+
+impl Hang {
+    async fn end(mut self) {
+        drop(self.held);
+        while self.tasks.next_ended().await.is_some() {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_log_delays_one_attempt_and_counts_what_it_lost() {
+    let files = tempfile::tempdir().unwrap();
+    let (log, pool) = (log(files.path()), LogPool::default());
+    let attempt = |heading| OutputWriter::new(Arc::clone(&log), pool.clone(), heading);
+    let hang = occupy(&pool).await;
     let first = attempt("step 1 a");
     first.receive(Source::Stdout, b"one\n");
     {
@@ -136,8 +155,7 @@ async fn hanging_log_delays_one_attempt_and_counts_what_it_lost() {
     assert_eq!(second.close().now_or_never(), Some(()));
     // An attempt without output does not wait either.
     assert_eq!(attempt("step 3 a").close().now_or_never(), Some(()));
-    drop(held);
-    while tasks.next_ended().await.is_some() {}
+    hang.end().await;
     let mut written = log.written.subscribe();
     let third = attempt("step 4 a");
     third.receive(Source::Stdout, b"three\n");
@@ -152,6 +170,7 @@ async fn hanging_log_delays_one_attempt_and_counts_what_it_lost() {
     );
     // Ends after the state of the project is set.
     pool.write(|| Ok(())).await.unwrap();
+    let hang = occupy(&pool).await;
     let fourth = attempt("step 5 a");
     fourth.receive(Source::Stdout, b"four\n");
     assert_eq!(
@@ -159,6 +178,7 @@ async fn hanging_log_delays_one_attempt_and_counts_what_it_lost() {
         None,
         "the project is usable again, so the attempt waits"
     );
+    hang.end().await;
 }
 
 #[tokio::test]

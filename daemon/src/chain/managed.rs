@@ -10,7 +10,7 @@ use super::environment::{Environment, InheritedVariables};
 use super::origin::CallOrigin;
 use super::process_plan::tag;
 use super::shell::{path_in_project, shell};
-use crate::process::{self, MAX_ARGUMENT_BYTES};
+use rye_process::{self as process, MAX_ARGUMENT_BYTES};
 
 /// The process of one attempt, and the sign by which it is ready.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use rye_core::machine::TextForm;
 use rye_core::model::Object;
 use rye_core::thread::ThreadOrder;
 use rye_item::system;
+use rye_process::{self as process, file_path};
 use serde_json::{Value, json};
 
 use super::binary;
@@ -31,7 +32,6 @@ use super::verified::Chain;
 use crate::config::Config;
 use crate::mcp;
 use crate::native;
-use crate::process::{self, file_path};
 use crate::trees;
 
 /// Plan of a call.

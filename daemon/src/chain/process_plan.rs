@@ -2,10 +2,10 @@
 
 use rye_core::id::RunId;
 use rye_item::OutputFormat;
+use rye_process as process;
 use serde_json::{Value, json};
 
 use super::terminal::EXECUTE;
-use crate::process;
 
 /// Conversion of the output of a process to a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,6 +12,7 @@ use rye_core::declared::Fields as _;
 use rye_core::id::{ItemId, ItemRef};
 use rye_core::model::{Failure, Object};
 use rye_item::{Item, Library, Space, system};
+use rye_process as process;
 use serde_json::{Value, json};
 
 use super::environment::Environment;
@@ -26,7 +27,6 @@ use super::terminal::{McpTransport, Terminal};
 use super::verified::Chain;
 use crate::config::Config;
 use crate::mcp::{self, Reached, ServerOperation};
-use crate::process;
 
 /// Runtime of tools whose server is a process.
 pub(super) const STDIO: &str = "rye/core/runtimes/mcp/stdio";

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rye_core::model::Object;
 use rye_item::{Item, Space};
+use rye_process::{self as process, MAX_ARGUMENT_BYTES};
 use serde_json::Value;
 
 use super::environment::Environment;
@@ -15,7 +16,6 @@ use super::template::{SECONDS, seconds};
 use super::terminal::is_native;
 use super::verified::Chain;
 use crate::config::Config;
-use crate::process::{self, MAX_ARGUMENT_BYTES};
 
 /// Parameter with the working directory.
 const WORKING_DIR: &str = "working_dir";

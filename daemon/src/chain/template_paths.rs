@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rye_item::Item;
-
-use crate::process::file_path;
+use rye_process::file_path;
 
 /// Paths that a template may name.
 #[derive(Debug)]

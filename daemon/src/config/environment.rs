@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{User, geteuid};
 use rye_core::capability::matches;
 use rye_core::model::Death;
+use rye_process::parent::{DEATH_VARIABLE, HIDDEN_VARIABLE, PARENT_VARIABLE};
 
-use super::{DEATH_VARIABLE, HIDDEN_VARIABLE, PARENT_VARIABLE, handover};
+use super::handover;
 
 /// Variables of this process at its start.
 #[derive(Clone, Default, PartialEq, Eq)]

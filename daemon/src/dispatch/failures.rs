@@ -5,11 +5,11 @@ use std::time::Instant;
 use rye_core::error::{Kinded, with_sources};
 use rye_core::id::ItemRef;
 use rye_core::model::{Effect, Failure, RunKind};
+use rye_process as process;
 
 use crate::chain;
 use crate::exhausted::Exhausted;
 use crate::port::Refusal;
-use crate::process;
 use crate::projects;
 use crate::services::{AttemptCtx, Prepared};
 

@@ -6,11 +6,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rye_item::OutputFormat;
+use rye_process::Source;
+use rye_process::Tap;
 use serde::de::IgnoredAny;
 
-use crate::async_log::{OutputWriter, Source};
+use crate::async_log::OutputWriter;
 use crate::chain::OutputForm;
-use crate::process::Tap;
 
 /// Number of held bytes up to which each new piece triggers a check. Beyond it, a check follows each doubling.
 const ALWAYS_LOOKED_AT: usize = 4096;

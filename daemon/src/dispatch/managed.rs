@@ -20,13 +20,12 @@ use tokio::time::{sleep, timeout};
 use super::failures::{refused, unstarted};
 use super::outcome::process_end;
 use super::{Dispatcher, Unsuccessful, Work};
-use crate::async_log::Source;
 use crate::chain::ManagedPlan;
-use crate::masking::Masker;
-use crate::process::{StopReason, Stopper, Tap};
 use crate::process_log::{LineObserver, ProcessLog};
 use crate::services::AttemptCtx;
 use crate::stop::{Stop, Urgency};
+use rye_process::masking::Masker;
+use rye_process::{Source, StopReason, Stopper, Tap};
 
 /// Time after its start at which a process without another sign is ready.
 const ALIVE: Duration = Duration::from_millis(200);

@@ -7,12 +7,12 @@ use rye_core::error::with_sources;
 use rye_core::expr::parse_json;
 use rye_core::machine::Certainty;
 use rye_core::model::{Failure, Object};
+use rye_process::Source;
+use rye_process::masking::Masker;
 use serde_json::{Value, json};
 
 use super::request::masker_of;
 use super::{Unsuccessful, Work};
-use crate::async_log::Source;
-use crate::masking::Masker;
 use crate::mcp::{
     self, Caller, Ending, Plan, Reached, ServerAnswer, ServerOperation, Sessions, Trouble,
 };

@@ -11,13 +11,13 @@ use rye_core::json;
 use rye_core::memory::Charge;
 use rye_core::model::{EndCause, Failure, Object, Printed, ProcessEnd};
 use rye_item::OutputFormat;
+use rye_process::masking::Masker;
+use rye_process::{Captured, CgroupLimit, Exit, Exited, StopReason};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::Unsuccessful;
 use crate::chain;
-use crate::masking::Masker;
-use crate::process::{Captured, CgroupLimit, Exit, Exited, StopReason};
 use crate::services::memory_exceeded;
 use crate::stop::Urgency;
 
@@ -473,7 +473,7 @@ mod tests {
     use rye_core::memory::Memory;
 
     use super::*;
-    use crate::process::Usage;
+    use rye_process::Usage;
 
     const AUTO: chain::OutputForm = chain::OutputForm::Declared(OutputFormat::Auto);
     const JSON: chain::OutputForm = chain::OutputForm::Declared(OutputFormat::Json);

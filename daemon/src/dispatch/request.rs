@@ -17,6 +17,7 @@ use rye_core::expr::parse_json;
 use rye_core::json;
 use rye_core::machine::Certainty;
 use rye_core::model::{Effect, Failure, Object};
+use rye_process::masking::Masker;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -25,7 +26,6 @@ use super::outcome::unusable_json;
 use super::{Unsuccessful, Work};
 use crate::chain::{Backoff, RequestPlan};
 use crate::http::{self, Client, HttpResponse, Patience, Request, Url};
-use crate::masking::Masker;
 use crate::services::{AttemptCtx, timed_out};
 use rye_host::task;
 

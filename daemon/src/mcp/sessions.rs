@@ -16,6 +16,8 @@ use rmcp::{ClientHandler, ErrorData, RoleClient};
 use rye_core::error::with_sources;
 use rye_core::id::{ItemId, RunId};
 use rye_core::model::{ProcessIdentity, Status};
+use rye_process::Source;
+use rye_process::{self as process, Exited, Running, Spawner, StopReason, Stopper, Tap};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -28,9 +30,7 @@ use super::stdio::Lines;
 use super::{
     Ending, Failure, MOST_SERVERS, Offered, Plan, Reached, Server, ServerAnswer, Trouble, tags_of,
 };
-use crate::async_log::Source;
 use crate::http::{Client, Url};
-use crate::process::{self, Exited, Running, Spawner, StopReason, Stopper, Tap};
 use crate::stop::Stop;
 use rye_host::task::{self, Group};
 use rye_journal::Journal;

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use rye_core::model::{Failure, Kill, Object, Run};
+use rye_process::KILL_GRACE;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -14,7 +15,6 @@ use super::reach::{actionable, is_self_or_ancestor, visible};
 use super::session::{Session, read};
 use super::{report, resume, wait};
 use crate::port::Refusal;
-use crate::process::KILL_GRACE;
 use crate::stop::CancelMode;
 use rye_journal::Filter;
 

@@ -23,10 +23,10 @@ use rye_core::clock::Timestamp;
 use rye_core::seal::Fingerprint;
 use rye_core::served_at::{self, Holder, Lock, Phase, Process, ServedAt};
 use rye_host::safe_path::{Dir, Draft};
+use rye_process as process;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use crate::process;
 
 /// Time limit for an ending daemon to release its state directory.
 const PATIENCE: Duration = Duration::from_secs(5);

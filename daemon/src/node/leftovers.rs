@@ -8,8 +8,8 @@ use rye_core::model::event::Warning;
 use rye_core::model::{KillReceipt, Run};
 use rye_host::task;
 use rye_journal::{Change, Journal};
+use rye_process::{self as process, Leftover};
 
-use crate::process::{self, Leftover};
 use crate::{chain, mcp, trees};
 
 /// Ends processes that an earlier daemon left outside of cgroups, and adds a warning to each run of which processes were

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rye_core::clock::Timestamp;
 
 use super::{LogCursor, Wanted};
-use crate::async_log::Source;
+use rye_process::Source;
 
 const NEW: &str = "out.log";
 const OLD: &str = "out.log.1";

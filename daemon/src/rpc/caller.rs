@@ -18,6 +18,7 @@ use std::time::Duration;
 use nix::unistd::Pid;
 use rye_core::capability::Layer;
 use rye_core::error::with_sources;
+use rye_process::{self as process, AttemptCgroups, Lineage};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -28,7 +29,6 @@ use tonic::transport::server::Connected;
 use tonic::{Request, Status};
 
 use super::status::with_reason;
-use crate::process::{self, AttemptCgroups, Lineage};
 
 /// The process at the other end of a connection.
 #[derive(Debug, Clone)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use nix::unistd::Pid;
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, Name};
+use rye_process::{AttemptCgroups, CGROUP, CONTAINMENT, Inheritance, SIGNALS};
 use rye_proto::v1;
 use rye_proto::v1::node_server::Node;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +18,6 @@ use super::listener::Listeners;
 use crate::access::Access;
 use crate::config::ChildEnv;
 use crate::exports::Exports;
-use crate::process::{AttemptCgroups, CGROUP, CONTAINMENT, Inheritance, SIGNALS};
 use rye_journal::Storage;
 
 /// Identity and state of this daemon.

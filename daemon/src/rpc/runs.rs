@@ -9,6 +9,7 @@ use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use rye_core::capability::Layer;
 use rye_core::id::{ItemId, RunId};
 use rye_core::model::{Kill, Run, Status as RunStatus};
+use rye_process::KILL_GRACE;
 use rye_proto::v1;
 use rye_proto::v1::runs_server::Runs;
 use tonic::{Request, Response, Status};
@@ -24,7 +25,6 @@ use crate::access::{Access, Actionable, Extent, Visible};
 use crate::async_log::LineFilter;
 use crate::exports::Exports;
 use crate::port::Resume;
-use crate::process::KILL_GRACE;
 use crate::supervisor::{Error, Prune, PruneToken, Pruned, Reach, Step};
 use rye_journal::{Extract, Filter, RemovedRun, Until};
 

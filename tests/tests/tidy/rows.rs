@@ -49,6 +49,7 @@ fn crates() -> Vec<PathBuf> {
         "daemon/host",
         "daemon/item",
         "daemon/journal",
+        "daemon/process",
         "daemon/schema",
     ];
     manifests.map(|at| clone_root().join(at).join("src")).into()

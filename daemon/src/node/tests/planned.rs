@@ -7,12 +7,12 @@ use rye_core::capability::Primary;
 use rye_core::definition::Authority;
 use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
 use rye_core::model::{Budget, Object, Spec, Task};
+use rye_process::{self as process, Spawner};
 use serde_json::{Value, json};
 
 use super::rig::{Daemon, Rig, request};
 use crate::chain::{CallOrigin, Chain, Plan};
 use crate::dispatch::Dispatcher;
-use crate::process::{self, Spawner};
 use crate::services::{Dispatch as _, Order, TraceMode};
 use crate::supervisor::{Error, Executed};
 

@@ -13,6 +13,7 @@ use rye_core::memory::Memory;
 use rye_core::model::{Death, Run, Status};
 use rye_core::seal::{SecretKey, sign_text};
 use rye_item::keys::KeyDir;
+use rye_process::{self as process, Spawner};
 use tempfile::TempDir;
 
 use super::scripted_effects::ScriptedEffects;
@@ -21,7 +22,6 @@ use crate::dispatch::Dispatcher;
 use crate::exports::{self, Exports};
 use crate::node::directory::RecordsOrigin;
 use crate::node::identity::{self, NodeKey};
-use crate::process::{self, Spawner};
 use crate::projects::Projects;
 use crate::services::Dispatch;
 use crate::supervisor::{Start, Supervisor};

@@ -4,9 +4,10 @@ use std::sync::{Arc, mpsc};
 use futures_util::FutureExt as _;
 use rye_core::id::{ItemId, ItemRef, RunId};
 use rye_core::model::{Budget, Spec, Task};
+use rye_process::Source;
 
 use super::*;
-use crate::async_log::{Log, LogPool, Logs, OutputWriter, Source};
+use crate::async_log::{Log, LogPool, Logs, OutputWriter};
 use rye_host::clock::manual::ManualClock;
 use rye_host::file_pool::AT_ONCE;
 use rye_host::task::Scope;

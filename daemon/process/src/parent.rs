@@ -20,7 +20,7 @@
 #![expect(unsafe_code, reason = "steps between fork and exec")]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -38,7 +38,6 @@ use super::ending::Exit;
 use super::error::Error;
 use super::procfs::{self, Stat};
 use super::{cgroup, oom, reap};
-use crate::config::{DEATH_VARIABLE, Environment, HIDDEN_VARIABLE, PARENT_VARIABLE};
 
 /// Signals that are passed on to the daemon.
 const PASSED_ON: [Signal; 6] = [
@@ -73,6 +72,15 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Exit code of a process that ended in a panic.
 const PANICKED: i32 = 101;
 
+/// Variable in which the parent process passes its pid to the daemon. Not a setting.
+pub const PARENT_VARIABLE: &str = "RYE_PARENT_PID";
+
+/// Variable in which the parent process passes the end of the previous daemon. Not a setting.
+pub const DEATH_VARIABLE: &str = "RYE_LAST_DEATH";
+
+/// Variable in which the parent process passes the descriptor of hidden variables. Not a setting.
+pub const HIDDEN_VARIABLE: &str = "RYE_HIDDEN_VARIABLES";
+
 /// Argument that adopts a copied state directory. Its effect is permanent, so a restarted daemon does not get it.
 const ADOPT_COPY: &str = "--adopt-copy";
 
@@ -85,8 +93,8 @@ pub enum Life {
 }
 
 /// Command that starts this program as the daemon with the same arguments; a restarted one does not get `--adopt-copy`.
-/// The daemon inherits the hidden variables of `environment` in sealed memory.
-pub fn daemon_command(life: Life, environment: &Environment) -> io::Result<Command> {
+/// The daemon inherits `hidden`, sealed memory with the variables that [`HIDDEN_VARIABLE`] describes.
+pub fn daemon_command(life: Life, hidden: OwnedFd) -> Command {
     #[expect(
         clippy::disallowed_methods,
         reason = "the process module starts processes"
@@ -102,7 +110,6 @@ pub fn daemon_command(life: Life, environment: &Environment) -> io::Result<Comma
         Life::First => command.env_remove(DEATH_VARIABLE),
         Life::Later(death) => command.env(DEATH_VARIABLE, death.as_str()),
     };
-    let hidden = environment.seal_hidden()?;
     command.env(HIDDEN_VARIABLE, hidden.as_raw_fd().to_string());
     // SAFETY: the closure makes no system call. It keeps the descriptor open as long as the command.
     unsafe {
@@ -111,7 +118,7 @@ pub fn daemon_command(life: Life, environment: &Environment) -> io::Result<Comma
             Ok(())
         })
     };
-    Ok(command)
+    command
 }
 
 /// Parent process of this daemon, if it is `claimed` (the value of [`PARENT_VARIABLE`]). A variable that was merely

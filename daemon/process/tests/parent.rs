@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ryed::process::{DEFAULT_GRACE, Input, Plan, Spawner, Stopper, harden, parent};
+use rye_process::{DEFAULT_GRACE, Input, Plan, Spawner, Stopper, harden, parent};
 
 /// Timeout far beyond the duration of any test.
 const LONG: Duration = Duration::from_mins(1);

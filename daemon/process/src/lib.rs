@@ -33,6 +33,8 @@
 //! its group; its leader is reaped before the next start. If the daemon is killed, its leaders die with it (PDEATHSIG)
 //! and the parent ends the rest. If both are killed, [`end_leftovers`] ends the rest at the next start of the daemon.
 
+pub mod masking;
+
 mod ending;
 mod error;
 mod host;
@@ -68,7 +70,9 @@ pub use error::Error;
 pub use host::{Inheritance, OpenFiles, harden, memory_of_host, most_open_files};
 pub use image::file_path;
 pub use peer::{Lineage, Peer};
-pub use plan::{ATTEMPT_VARIABLE, DEFAULT_GRACE, Input, KILL_GRACE, MAX_ARGUMENT_BYTES, Plan, Tap};
+pub use plan::{
+    ATTEMPT_VARIABLE, DEFAULT_GRACE, Input, KILL_GRACE, MAX_ARGUMENT_BYTES, Plan, Source, Tap,
+};
 pub use procfs::{boot_id, pid_host, start_time};
 pub use running::Running;
 pub use signal_scope::{NoScope, SignalScope};

@@ -6,7 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::async_log::Source;
+/// Stream of an attempt. Its lines are not mixed with those of the other stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    Stdout,
+    Stderr,
+}
 
 /// Variable that carries the tag of an attempt in the environment of its processes.
 pub const ATTEMPT_VARIABLE: &str = "RYE_ATTEMPT";

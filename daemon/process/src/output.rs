@@ -10,9 +10,8 @@ use tokio::net::unix::pipe;
 use rye_core::memory::{Charge, Memory};
 
 use super::ending::Captured;
-use super::plan::Tap;
-use crate::async_log::Source;
-use crate::masking::{MaskedStream, Masker};
+use super::masking::{MaskedStream, Masker};
+use super::plan::{Source, Tap};
 
 /// Bytes per read: the default capacity of a pipe.
 const CHUNK: usize = 64 * 1024;
