@@ -42,13 +42,18 @@ type RpcResult<T> = Result<Response<T>, Status>;
 pub(super) struct RunsService {
     access: Access,
     exports: Arc<Exports>,
-    streams: Streams,
+    streams: Arc<Streams>,
     /// Fingerprint of the node's key; cursors of other daemons' logs are refused by it.
     log: Arc<str>,
 }
 
 impl RunsService {
-    pub(super) fn new(access: Access, exports: Arc<Exports>, streams: Streams, log: &str) -> Self {
+    pub(super) fn new(
+        access: Access,
+        exports: Arc<Exports>,
+        streams: Arc<Streams>,
+        log: &str,
+    ) -> Self {
         Self {
             access,
             exports,

@@ -120,8 +120,9 @@ impl Supervisor {
     /// failed, or at the time limit of its start.
     pub async fn restart_process(&self, id: &RunId, by: &str) -> Result<Arc<Run>, Error> {
         let run = self.live_run(id, "restarted").await?;
+        self.require_process(&run)?;
         let Some((spec, state)) = run.spec.process().zip(run.process()) else {
-            return Err(no_process(id));
+            return Ok(run);
         };
         if state.requested == RequestedRestart::None {
             let by = by.to_owned();
@@ -146,6 +147,26 @@ impl Supervisor {
         };
         let most = spec.grace() + spec.ready_timeout() + KILL_TIME;
         self.process_until(id, most, is_over).await
+    }
+
+    /// Fails unless `run` is a managed process.
+    pub fn require_process(&self, run: &Run) -> Result<(), Error> {
+        if run.spec.kind() == RunKind::Process {
+            return Ok(());
+        }
+        let problem = "it is no managed process; `ryectl proc ls` lists those".to_owned();
+        let run = run.id.clone();
+        Err(Error::Unfit { run, problem })
+    }
+
+    /// Returns the managed processes that pass `filter`, newest first.
+    pub async fn processes(&self, filter: &Filter) -> Result<Vec<Arc<Run>>, Error> {
+        let mut processes = Vec::new();
+        for run in self.journal().list_all(filter, PAGE).await? {
+            // One that was removed meanwhile is left out.
+            processes.extend(self.journal().run(&run.id).await?);
+        }
+        Ok(processes)
     }
 
     /// Returns the record of the process `id` when it is ready or has ended, or after `most`.
@@ -197,13 +218,5 @@ fn start_below(owner: &Run) -> Start {
     Start {
         lineage: Some(lineage),
         ..Start::of(process_tool(), directory, caller)
-    }
-}
-
-/// The error of an operation that only managed processes have.
-pub(super) fn no_process(run: &RunId) -> Error {
-    Error::Unfit {
-        run: run.clone(),
-        problem: "it is no managed process; `ryectl proc ls` lists those".to_owned(),
     }
 }
