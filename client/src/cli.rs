@@ -26,6 +26,7 @@ mod thread;
 
 mod budget;
 mod ending;
+mod proc;
 
 mod verb;
 
@@ -49,6 +50,7 @@ pub(crate) use self::logs::Logs;
 pub(crate) use self::mcp::{Import, McpVerb};
 pub(crate) use self::new::NewVerb;
 pub(crate) use self::objects::{CacheVerb, Drop, ObjectsVerb};
+pub(crate) use self::proc::{Condition, ProcVerb, ProcessLogs, StartProcess, WaitProcess};
 pub(crate) use self::ps::Ps;
 pub(crate) use self::run_name::RunName;
 pub(crate) use self::runs::{Resume, Wait};

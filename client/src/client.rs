@@ -19,6 +19,7 @@ use rye_proto::v1::budgets_client::BudgetsClient;
 use rye_proto::v1::items_client::ItemsClient;
 use rye_proto::v1::node_client::NodeClient;
 use rye_proto::v1::objects_client::ObjectsClient;
+use rye_proto::v1::processes_client::ProcessesClient;
 use rye_proto::v1::runs_client::RunsClient;
 use rye_proto::{convert, v1};
 use tokio::net::UnixStream;
@@ -448,12 +449,18 @@ impl Client {
         BudgetsClient::new(self.channel.clone()).max_decoding_message_size(MAX_ANSWER_BYTES)
     }
 
+    pub(crate) fn processes(&self) -> ProcessesClient<Channel> {
+        ProcessesClient::new(self.channel.clone())
+            .max_decoding_message_size(MAX_ANSWER_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
     fn node(&self) -> NodeClient<Channel> {
         NodeClient::new(self.channel.clone())
     }
 
     /// Returns the answer to a call that waits only for the daemon.
-    async fn prompt<T>(
+    pub(crate) async fn prompt<T>(
         &self,
         call: impl Future<Output = Result<Response<T>, tonic::Status>>,
     ) -> Result<T, Error> {

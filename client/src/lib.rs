@@ -17,6 +17,7 @@ pub mod endpoint;
 pub mod events;
 pub mod logs;
 pub mod needs;
+pub mod processes;
 pub mod transcript;
 pub mod tree;
 pub mod view;

@@ -8,6 +8,7 @@ pub(crate) mod capability;
 pub(crate) mod events;
 pub(crate) mod items;
 pub(crate) mod lines;
+pub(crate) mod process;
 pub(crate) mod transcript;
 
 pub(crate) mod models;
@@ -429,10 +430,10 @@ pub(crate) fn body(run: &v1::Run) -> Result<Option<String>, Malformed> {
         }
         (RunKind::Thread, Some(Value::String(text))) => format!("result:\n{text}"),
         (RunKind::Thread, Some(other)) => format!("result:\n{}", pretty(&other)),
-        (RunKind::Graph | RunKind::Tool, Some(output)) if declares(&output) => {
+        (RunKind::Graph | RunKind::Tool | RunKind::Process, Some(output)) if declares(&output) => {
             format!("output:\n{}", pretty(&output))
         }
-        (RunKind::Graph | RunKind::Tool | RunKind::Thread, _) => {
+        (RunKind::Graph | RunKind::Tool | RunKind::Thread | RunKind::Process, _) => {
             let Some(Value::Object(mut state)) = run.state()? else {
                 return Ok(None);
             };

@@ -27,6 +27,7 @@ mod mcp;
 mod models;
 mod new;
 mod objects;
+mod proc;
 mod removal;
 mod runs;
 mod schema;
@@ -103,6 +104,7 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Deny(given) => approvals::deny(given, session).await,
         Verb::Tree(one) => runs::tree(&one.run, session).await,
         Verb::Chain(one) => runs::chain(&one.run, session).await,
+        Verb::Proc(verb) => Box::pin(proc::proc(verb, session)).await,
         Verb::Budget(BudgetVerb::Show(one)) => budget::show(&one.run, session).await,
         Verb::Budget(BudgetVerb::Tree(one)) => budget::tree(&one.run, session).await,
         Verb::Budget(BudgetVerb::Raise(raise)) => budget::raise(&raise, session).await,

@@ -136,7 +136,7 @@ impl View {
             Event::Run(event) => self.of_run(event),
             Event::Graph(event) => self.of_graph(event, at),
             Event::Thread(event) => self.of_thread(event, at),
-            Event::Tool(_) => None,
+            Event::Tool(_) | Event::Process(_) => None,
         }
     }
 

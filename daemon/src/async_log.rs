@@ -38,6 +38,7 @@ use rye_host::safe_path::Dir;
 pub use self::log_pool::LogPool;
 pub use self::output_writer::OutputWriter;
 pub use self::read::{LineFilter, Piece, Reader};
+pub use self::unfinished_line::UnfinishedLine;
 
 /// Maximum length of the file in bytes; then the next one begins.
 const MOST_BYTES: u64 = 8 << 20;

@@ -45,6 +45,7 @@ mod binary;
 mod request;
 mod shell;
 
+mod managed;
 mod server;
 
 mod plan;
@@ -55,6 +56,7 @@ mod draft;
 pub use self::draft::{Draft, LockState, draft};
 pub use self::environment::{InheritedVariables, dot_env};
 pub use self::error::Error;
+pub use self::managed::{ManagedPlan, managed};
 pub use self::origin::CallOrigin;
 pub use self::plan::{NativeCall, Plan, check_settings, plan};
 pub use self::process_plan::{CallbackAuthority, OutputForm, ProcessPlan, tag};

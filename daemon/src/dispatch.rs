@@ -9,6 +9,7 @@
 
 mod failures;
 mod logged_output;
+mod managed;
 mod mcp;
 mod outcome;
 mod primaries;
@@ -27,7 +28,7 @@ use rye_core::definition::{Authority, Inputs};
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::machine::{CallOutcome, Certainty};
 use rye_core::memory::{Charge, Memory};
-use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, Spec};
+use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, ProcessSpec, Spec, Task};
 use rye_core::thread::ThreadOrder;
 use rye_item::{Item, Library, Space};
 use rye_process::masking::Masker;
@@ -158,6 +159,17 @@ impl Planner {
             None => chain::resolve(library, &item, trace.as_mut())
                 .map_err(|error| Box::new(unplanned(&error))),
         };
+        if let Task::Process(spec) = &order.origin.spec.task {
+            let plan = self.managed(&order, spec, library);
+            return Prepared {
+                item,
+                is_ready: plan.is_ok(),
+                plan,
+                chain,
+                trace: None,
+                since,
+            };
+        }
         let found = self.look_up(&order, params, &item, library, resolve, &mut chain);
         let is_ready = found.is_ok();
         let resolved = since.elapsed();
@@ -228,6 +240,23 @@ impl Planner {
             plan.callbacks = callbacks(chain.tool());
         }
         Ok(plan)
+    }
+
+    /// Plans an attempt of a managed process. The secrets of providers are withheld from it.
+    fn managed(
+        &self,
+        order: &Order,
+        spec: &ProcessSpec,
+        library: &Library,
+    ) -> Result<Plan, Box<Failure>> {
+        let origin = &order.origin;
+        permit(&origin.spec, Primary::Execute, &order.item)?;
+        let project = Path::new(&origin.spec.project);
+        let offer = InheritedVariables::of(project, &self.config, || models::secrets(library));
+        let offer = offer.map_err(|error| refused(&error))?;
+        let plan = chain::managed(spec, origin, offer);
+        let plan = plan.map_err(|problem| Failure::permanent("invalid_params", problem))?;
+        Ok(Plan::Managed(Box::new(plan)))
     }
 
     /// Returns the action to carry out, with the defaults of the tool in its parameters, if it is permitted. Sets
@@ -386,6 +415,7 @@ impl Dispatcher {
         match plan {
             Ok(Plan::Native(call)) => native_call(call, cx, work).await,
             Ok(Plan::Process(plan)) => self.process(*plan, cx, masker, work).await,
+            Ok(Plan::Managed(plan)) => self.managed(*plan, cx, masker, work).await,
             Ok(Plan::Http(plan)) => request::call(*plan, cx, work).await,
             Ok(Plan::Mcp(plan)) => mcp::call(&self.servers, *plan, cx, masker, work).await,
             Ok(Plan::Graph | Plan::Thread(_)) => {
@@ -535,6 +565,7 @@ async fn native_call(
         attempt: (cx.step, cx.slot),
         spec: &cx.spec,
         runs: &*runs,
+        process_logs: &cx.services.process_logs,
         projects: &cx.services.projects,
         clock: &*cx.services.clock,
         note: &note,

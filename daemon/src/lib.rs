@@ -20,6 +20,7 @@ pub mod exports;
 pub mod graphs;
 pub mod http;
 pub mod port;
+pub mod process_log;
 pub mod projects;
 pub mod storage_backoff;
 pub mod trees;
@@ -42,6 +43,7 @@ pub mod inspect;
 pub mod children;
 
 pub mod graph;
+pub mod managed;
 pub mod thread;
 pub mod tool;
 

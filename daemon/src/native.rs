@@ -19,6 +19,8 @@ mod budget;
 mod processes;
 mod resume;
 
+mod managed;
+
 mod wait;
 
 mod orchestrator;
@@ -32,6 +34,9 @@ pub use self::files::FileTool;
 pub use self::session::Session;
 use self::session::read;
 pub use self::sign::{Error as SignError, SignRequest as SignAsked};
+
+/// Id of the tool for managed processes.
+pub const MANAGED_SUBPROCESS: &str = "rye/agent/threads/managed_subprocess";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
@@ -49,6 +54,8 @@ pub enum Tool {
     BudgetLedger,
     /// `rye/core/processes/…`: operations on a single run, and the list of runs.
     Processes(Process),
+    /// `rye/agent/threads/managed_subprocess`: processes that outlive the call.
+    ManagedSubprocess,
     /// `rye/core/fetch`: reads items of the project.
     Fetch,
     /// `rye/core/sign`: signs items of the project.
@@ -78,7 +85,10 @@ impl Tool {
     /// True if `status` in its answer is the status of a run it reports about, not its own.
     pub const fn reports_runs(self) -> bool {
         match self {
-            Self::Orchestrator | Self::Threads(_) | Self::Processes(_) => true,
+            Self::Orchestrator
+            | Self::Threads(_)
+            | Self::Processes(_)
+            | Self::ManagedSubprocess => true,
             Self::Echo
             | Self::Control
             | Self::Emitter
@@ -104,6 +114,7 @@ impl Tool {
             | Self::Threads(_)
             | Self::BudgetLedger
             | Self::Processes(_)
+            | Self::ManagedSubprocess
             | Self::Sign => TextForm::Data,
         }
     }
@@ -125,6 +136,7 @@ pub fn find(id: &ItemId) -> Option<Tool> {
         "rye/agent/threads/cancel_thread" => Some(Tool::Threads(Threads::Cancel)),
         "rye/agent/threads/resume_thread" => Some(Tool::Threads(Threads::Resume)),
         "rye/agent/threads/budget_ledger" => Some(Tool::BudgetLedger),
+        MANAGED_SUBPROCESS => Some(Tool::ManagedSubprocess),
         "rye/core/processes/status" => Some(Tool::Processes(Process::Status)),
         "rye/core/processes/list" => Some(Tool::Processes(Process::List)),
         "rye/core/processes/cancel" => Some(Tool::Processes(Process::Cancel)),
@@ -151,6 +163,7 @@ pub async fn call(tool: Tool, params: Object, session: &Session<'_>) -> Result<V
         Tool::Threads(Threads::Cancel) => orchestrator::cancel(read(params)?, session).await,
         Tool::Threads(Threads::Resume) => resume::resume(read(params)?, session).await,
         Tool::BudgetLedger => budget::call(params, session).await,
+        Tool::ManagedSubprocess => managed::call(params, session).await,
         Tool::Processes(Process::Status) => processes::status(params, session).await,
         Tool::Processes(Process::List) => processes::list(params, session).await,
         Tool::Processes(Process::Cancel) => processes::cancel(params, session).await,

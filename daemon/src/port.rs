@@ -4,10 +4,12 @@
 //! by the layers of its parent. Methods on other runs check nothing: a caller that acts for a user or a run checks with
 //! [`reach`] first.
 
+mod process;
 pub mod reach;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
@@ -20,6 +22,7 @@ use rye_core::money::Usd;
 use rye_core::thread::ThreadOrder;
 use serde_json::{Value, json};
 
+pub use self::process::{ProcessOwner, ProcessStart, ProcessStatus, ProcessView};
 use crate::stop::CancelMode;
 use rye_journal::{AccountRow, Filter, Summary};
 
@@ -44,7 +47,7 @@ pub fn is_control(name: &str) -> bool {
 /// The result of an action that starts a graph run or a thread without waiting for it.
 pub fn launched(run: &Run) -> Value {
     let (id, item) = match run.spec.kind() {
-        RunKind::Graph | RunKind::Tool => ("graph_run_id", "graph_id"),
+        RunKind::Graph | RunKind::Tool | RunKind::Process => ("graph_run_id", "graph_id"),
         RunKind::Thread => ("thread_id", "directive"),
     };
     json!({
@@ -95,6 +98,19 @@ pub trait Runs: fmt::Debug + Send + Sync {
 
     /// Ends a run and its child runs by force; returns when all have ended, with the processes that were killed.
     fn kill(&self, run: RunId, asked: Kill) -> BoxFuture<'_, Result<(Arc<Run>, Killed), Refusal>>;
+
+    /// Starts a managed process. Returns true if a live one of the same name and owner exists, which is returned.
+    fn start_process(
+        &self,
+        request: ProcessStart,
+    ) -> BoxFuture<'_, Result<(Arc<Run>, bool), Refusal>>;
+
+    /// Stops the attempt in flight of a managed process, and starts another one.
+    fn restart_process(&self, run: RunId, by: String) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
+
+    /// Returns the record of a managed process when it is ready or has ended, or after `most`.
+    fn process_ready(&self, run: RunId, most: Duration)
+    -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
     /// Appends an event that a tool made to the run that called it.
     fn emit(&self, run: RunId, name: String, content: Value) -> BoxFuture<'_, Result<(), Refusal>>;

@@ -26,6 +26,7 @@ mod items;
 mod visible;
 
 mod budgets;
+mod processes;
 mod runs;
 
 #[cfg(test)]
@@ -35,7 +36,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rye_proto::v1::{budgets_server, items_server, node_server, objects_server, runs_server};
+use rye_proto::v1::{
+    budgets_server, items_server, node_server, objects_server, processes_server, runs_server,
+};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
@@ -47,6 +50,7 @@ use self::caller::{Caller, ConnectionLimits, Peer};
 use self::items::ItemsService;
 use self::node::{Facts, NodeService};
 use self::objects::ObjectsService;
+use self::processes::ProcessesService;
 use self::runs::RunsService;
 use self::streams::Streams;
 use crate::access::Access;
@@ -87,6 +91,9 @@ pub async fn serve(
         .set_serving::<budgets_server::BudgetsServer<BudgetsService>>()
         .await;
     health
+        .set_serving::<processes_server::ProcessesServer<ProcessesService>>()
+        .await;
+    health
         .set_serving::<node_server::NodeServer<NodeService>>()
         .await;
     let reflection = || {
@@ -100,11 +107,11 @@ pub async fn serve(
     let reflection = reflection().build_v1();
     let reflection = reflection.expect("the committed descriptors are valid");
 
-    let streams = Streams::new(most_open_files());
+    let streams = Arc::new(Streams::new(most_open_files()));
     let runs = RunsService::new(
         access.clone(),
         Arc::clone(&facts.exports),
-        streams,
+        Arc::clone(&streams),
         &facts.node_fingerprint,
     );
     let runs = runs_server::RunsServer::new(runs).max_decoding_message_size(max_message);
@@ -112,6 +119,9 @@ pub async fn serve(
         .max_decoding_message_size(max_message);
     let objects = objects_server::ObjectsServer::new(ObjectsService::new(access.clone()));
     let budgets = budgets_server::BudgetsServer::new(BudgetsService::new(access.clone()));
+    let processes = ProcessesService::new(access.clone(), streams);
+    let processes =
+        processes_server::ProcessesServer::new(processes).max_decoding_message_size(max_message);
     let node = node_server::NodeServer::new(NodeService::new(access, Arc::clone(&facts)));
 
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
@@ -132,6 +142,7 @@ pub async fn serve(
         .add_service(items)
         .add_service(objects)
         .add_service(budgets)
+        .add_service(processes)
         .add_service(node)
         .serve_with_incoming_shutdown(
             ReceiverStream::new(accepted),

@@ -20,6 +20,7 @@ use rye_core::ledger::Caps;
 use rye_core::model::ProcessEnd;
 use rye_core::model::event::{ProcessExited, ProcessStarted, Warning};
 use rye_core::model::{Effect, Event, ProcessIdentity, Slot, Spec};
+use tokio::sync::Notify;
 
 pub use self::action::{Ended, Envelope, Order, Prepared, TraceMode, memory_exceeded, timed_out};
 use crate::async_log::{Logs, OutputWriter};
@@ -27,6 +28,7 @@ use crate::callbacks::Callbacks;
 use crate::contracts::Contracts;
 use crate::graphs::Graphs;
 use crate::port::Runs;
+use crate::process_log::ProcessLogs;
 use crate::projects::Projects;
 use crate::provider::Providers;
 use crate::stop::Stop;
@@ -46,6 +48,8 @@ pub struct Services {
     pub runs: Weak<dyn Runs>,
     /// Output of the tools of runs.
     pub logs: Logs,
+    /// Output of managed processes.
+    pub process_logs: ProcessLogs,
     pub clock: Arc<dyn Timer>,
     pub providers: Providers,
     /// Programs of attempts that may call the daemon.
@@ -95,6 +99,8 @@ pub struct AttemptCtx {
     pub effect: Effect,
     /// Log writer for the output of its process.
     pub output: Arc<OutputWriter>,
+    /// Notified when a managed process is ready.
+    pub ready: Notify,
     pub stop: Stop,
     pub span: tracing::Span,
     pub services: Arc<Services>,

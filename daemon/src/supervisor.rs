@@ -41,6 +41,7 @@ mod admission;
 
 mod execute;
 mod preview;
+mod processes;
 
 mod callback;
 

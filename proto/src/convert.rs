@@ -50,7 +50,7 @@ macro_rules! same_names {
 }
 
 same_names!(ItemKind, v1::ItemType, Tool, Directive, Knowledge, Config);
-same_names!(RunKind, v1::RunKind, Graph, Tool, Thread);
+same_names!(RunKind, v1::RunKind, Graph, Tool, Thread, Process);
 same_names!(
     Status,
     v1::RunStatus,

@@ -5,6 +5,7 @@
 //! Messages with members that are derived from several fields implement it below.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use rye_core::model::RunKind;
 use rye_core::money::Usd;
@@ -146,7 +147,7 @@ impl Serialize for v1::Run {
         let (output, outputs, result) = match (kind, output) {
             (RunKind::Thread, Some(outputs @ Value::Object(_))) => (None, Some(outputs), None),
             (RunKind::Thread, result) => (None, None, result),
-            (RunKind::Graph | RunKind::Tool, output) => (output, None, None),
+            (RunKind::Graph | RunKind::Tool | RunKind::Process, output) => (output, None, None),
         };
         let mut map = object!(to, {
             "run_id": self.run_id,
@@ -256,6 +257,45 @@ impl Serialize for v1::PreviewResponse {
             "layers": self.layers,
             "risks": self.risks,
             "warnings": self.warnings,
+        });
+        map.end()
+    }
+}
+
+impl Serialize for v1::Process {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let map = object!(to, {
+            "handle": self.handle,
+            "name": self.name,
+            "owner": some(&self.owner_id),
+            "pid": self.pid,
+            "pgid": self.pid,
+            "status": self.status,
+            "running": self.running,
+            "ready": self.ready,
+            "uptime": self.uptime_ms.map(|ms| Duration::from_millis(ms).as_secs_f64()),
+            "exit_code": self.exit_code,
+            "signal": self.signal,
+            "cause": some(&self.cause),
+            "restarts": self.restarts,
+            "started_at": time(self.started_at.as_ref()),
+            "reason": some(&self.reason),
+            "command": self.command,
+            "args": self.args,
+            "cwd": some(&self.cwd),
+        });
+        map.end()
+    }
+}
+
+impl Serialize for v1::ProcessLine {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let map = object!(to, {
+            "at": time(self.at.as_ref()),
+            "stream": self.stream,
+            "text": self.text,
+            "attempt": self.attempt,
+            "cursor": self.cursor,
         });
         map.end()
     }

@@ -11,6 +11,7 @@
 mod harness;
 
 mod main_job;
+mod managed;
 mod memory;
 mod pages;
 mod project;

@@ -124,7 +124,9 @@ fn envelope_has_use_of_resources_and_what_was_ended_with_the_command() {
         "{end}"
     );
     let output = envelope["data"]["output"].as_str().unwrap();
-    let note = format!("\n[ended with the command: sleep (pid {pid})]");
+    let note = format!(
+        "\n[ended with the command: sleep (pid {pid}); use managed_subprocess for servers]"
+    );
     assert!(output.ends_with(&note), "{output}");
     assert!(!processes::lives(pid));
 }

@@ -4,6 +4,7 @@ use super::budget::BudgetVerb;
 use super::graph::GraphVerb;
 use super::item_name::ItemName;
 use super::lock::LockVerb;
+use super::proc::ProcVerb;
 use super::run_name::RunName;
 use super::thread::ThreadVerb;
 use super::verb::Verb;
@@ -25,6 +26,7 @@ impl Verb {
                 | Self::Approve(_)
                 | Self::Deny(_)
                 | Self::Budget(BudgetVerb::Raise(_))
+                | Self::Proc(ProcVerb::Stop(_) | ProcVerb::Restart(_))
         )
     }
 
@@ -86,6 +88,11 @@ impl Verb {
             Self::Approve(given) => (vec![&mut given.run], Vec::new()),
             Self::Deny(given) => (vec![&mut given.run], Vec::new()),
             Self::Budget(BudgetVerb::Raise(raise)) => (vec![&mut raise.run], Vec::new()),
+            Self::Proc(ProcVerb::Status(one) | ProcVerb::Stop(one) | ProcVerb::Restart(one)) => {
+                (vec![&mut one.handle], Vec::new())
+            }
+            Self::Proc(ProcVerb::Logs(asked)) => (vec![&mut asked.handle], Vec::new()),
+            Self::Proc(ProcVerb::Wait(asked)) => (vec![&mut asked.handle], Vec::new()),
             Self::Init
             | Self::Call
             | Self::Key(_)
@@ -101,6 +108,7 @@ impl Verb {
             | Self::Completions(_)
             | Self::Ps(_)
             | Self::Prune(_)
+            | Self::Proc(ProcVerb::Start(_) | ProcVerb::Ls { .. })
             | Self::Cache(_)
             | Self::Objects(_)
             | Self::Man(_)

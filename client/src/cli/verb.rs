@@ -17,6 +17,7 @@ use super::logs::Logs;
 use super::mcp::McpVerb;
 use super::new::NewVerb;
 use super::objects::{CacheVerb, ObjectsVerb};
+use super::proc::ProcVerb;
 use super::ps::Ps;
 use super::runs::{OneRun, Resume, Runs, Wait};
 use super::test::Test;
@@ -289,6 +290,12 @@ pub(crate) enum Verb {
     /// Show the runs that a run continues and is continued by, oldest first
     #[command(after_help = "Example:\n  ryectl chain app-deploy-1767225600-abcdefghij --json")]
     Chain(OneRun),
+    /// Start servers and other processes that keep running, watch and stop them
+    #[command(
+        subcommand,
+        after_help = "Example:\n  ryectl proc start --name web --ready-port 8137 -- python3 -m http.server 8137"
+    )]
+    Proc(ProcVerb),
     /// Show and raise what runs may spend
     #[command(
         subcommand,

@@ -4,7 +4,8 @@ use rye_core::id::RunId;
 use rye_core::model::event::{RetryScheduled, StepStarted, StepWaiting};
 use rye_core::model::graph::Waits;
 use rye_core::model::{
-    ApprovalAnswer, Event, Failure, GraphEvent, RunEvent, StepStatus, Suspension,
+    ApprovalAnswer, Event, Failure, GraphEvent, ProcessEvent, ReadySign, RestartReason, RunEvent,
+    StepStatus, Suspension,
 };
 use serde_json::Value;
 
@@ -18,6 +19,7 @@ pub(crate) fn sentence(event_type: &str, payload: &Value) -> String {
         Ok(Event::Run(event)) => Some(of_run(&event)),
         Ok(Event::Graph(event)) => Some(of_graph(&event)),
         Ok(Event::Thread(event)) => ThreadText::of(&event).map(|said| said.sentence),
+        Ok(Event::Process(event)) => Some(of_process(&event)),
         Ok(Event::Tool(_)) | Err(_) => None,
     };
     let is_empty = payload.as_object().is_some_and(serde_json::Map::is_empty);
@@ -99,6 +101,41 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::HooksBegun(begun) => {
             format!("{} hooks are asked ({})", begun.hooks.len(), begun.event)
         }
+        RunEvent::ChildStarted(started) => {
+            format!("started the process {}, as {}", started.name, started.child)
+        }
+    }
+}
+
+fn of_process(event: &ProcessEvent) -> String {
+    match event {
+        ProcessEvent::ProcessLaunched(launched) => format!("attempt {} starts", launched.attempt),
+        ProcessEvent::ProcessReady(ready) => {
+            let sign = match ready.by {
+                ReadySign::Alive => "it is alive",
+                ReadySign::Pattern => "a line matches",
+                ReadySign::Port => "its port takes connections",
+            };
+            let (attempt, after) = (ready.attempt, elapsed(ready.after_ms));
+            format!("attempt {attempt} is ready after {after}: {sign}")
+        }
+        ProcessEvent::ProcessRestartRequested(asked) => {
+            format!("restart requested by {}", asked.by)
+        }
+        ProcessEvent::ProcessRestartScheduled(scheduled) => {
+            let why = match (scheduled.because, &scheduled.error) {
+                (RestartReason::Failed, Some(error)) => error.message.as_str(),
+                (RestartReason::Failed, None) => "it failed",
+                (RestartReason::Interrupted, _) => "the daemon went down",
+                (RestartReason::Requested, _) => "as requested",
+            };
+            format!("attempt {} follows: {why}", scheduled.attempt)
+        }
+        ProcessEvent::ProcessEnded(ended) => match (&ended.cancelled, &ended.error) {
+            (Some(cause), _) => format!("stopped by {cause}"),
+            (None, Some(error)) => error.message.clone(),
+            (None, None) => "ended with exit code 0".to_owned(),
+        },
     }
 }
 

@@ -151,7 +151,9 @@ impl Lines {
                 let name = in_line(&hand.name);
                 format!("{head} {name}").trim_end().to_owned()
             }
-            RunKind::Graph | RunKind::Tool => self.head(view, hand.number, &hand.name),
+            RunKind::Graph | RunKind::Tool | RunKind::Process => {
+                self.head(view, hand.number, &hand.name)
+            }
         };
         let waits = match &hand.waiting {
             Some(waiting) => format!(" {}", turn_waits(waiting)),
@@ -175,6 +177,7 @@ impl Lines {
         let kind = match self.kind {
             RunKind::Thread => "thread",
             RunKind::Graph | RunKind::Tool => "graph",
+            RunKind::Process => "process",
         };
         format!("{}[{kind}:{}]", self.label, view.item)
     }

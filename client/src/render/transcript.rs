@@ -27,7 +27,9 @@ pub(crate) fn event(seq: u64, timestamp: &str, event_type: &str, payload: &Value
         Ok(Event::Run(RunEvent::RunCreated(_))) => {
             (super::events::sentence(event_type, payload), String::new())
         }
-        Ok(Event::Run(_) | Event::Graph(_) | Event::Tool(_)) | Err(_) => plain(payload),
+        Ok(Event::Run(_) | Event::Graph(_) | Event::Tool(_) | Event::Process(_)) | Err(_) => {
+            plain(payload)
+        }
     };
     let (event_type, brief) = (in_line(event_type), in_line(&brief));
     let mut shown = format!("{seq:>5}  {timestamp}  {event_type:<17} {brief}");

@@ -210,7 +210,7 @@ async fn wait_out(
 /// Progress of a run on the screen.
 enum Progress {
     Shown(Box<Shown>),
-    /// A call of a tool; only an outage of the daemon is shown.
+    /// A call of a tool, or a managed process; only an outage of the daemon is shown.
     Call,
     Nothing,
 }
@@ -232,7 +232,7 @@ impl Progress {
         let kind = run.core_kind()?;
         Ok(match kind {
             _ if how.quiet => Self::Nothing,
-            RunKind::Tool => Self::Call,
+            RunKind::Tool | RunKind::Process => Self::Call,
             RunKind::Graph | RunKind::Thread => Self::Shown(Box::new(Shown {
                 kind,
                 view: View::new(run.item_id(), run.nodes),

@@ -230,8 +230,12 @@ const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 impl RunId {
     /// Makes the id of a new run from the item, the time in seconds and 50 random bits.
     pub fn generate(item: &ItemId, unix_seconds: i64, random: u64) -> Self {
-        let stem: String = item
-            .as_str()
+        Self::with_stem(item.as_str(), unix_seconds, random)
+    }
+
+    /// Makes the id of a new run from the text that it begins with, the time in seconds and 50 random bits.
+    pub fn with_stem(stem: &str, unix_seconds: i64, random: u64) -> Self {
+        let stem: String = stem
             .chars()
             .map(|c| {
                 if c.is_ascii_alphanumeric() || c == '_' || c == '.' {

@@ -42,6 +42,7 @@ pub mod directive;
 pub mod machine;
 pub mod pattern;
 
+pub mod process;
 pub mod provider;
 pub mod tool;
 

@@ -37,6 +37,7 @@ mod parent_end;
 mod round;
 
 pub mod graph;
+pub mod process;
 pub mod thread;
 pub mod tool;
 
@@ -66,7 +67,8 @@ pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};
 pub use self::death::{Death, FAULT_WINDOW, MOST_FAULTS, MOST_SUSPICIONS};
 pub use self::directory::DirectoryIdentity;
 pub use self::event::{
-    Event, Facets, GraphEvent, RunEvent, Syncing, ThreadEvent, ToolEvent, Unreadable, While,
+    Event, Facets, GraphEvent, ProcessEvent, RunEvent, Syncing, ThreadEvent, ToolEvent, Unreadable,
+    While,
 };
 pub use self::failure::{Failure, GRAPH_FAILED, Printed};
 pub use self::graph::{StepStatus, SuppressedError, UnfinishedWork};
@@ -74,6 +76,10 @@ pub use self::kill::{AdoptedProcess, EndedProcess, Kill, KillReceipt, Killed};
 pub use self::life::{Illegal, Life, Outcome, Status};
 pub use self::limits::{Below, Limits, MOST_DEPTH, Raisable, Raised, proposed};
 pub use self::parent_end::{ChildTerms, Fate, ParentEnd, Waits};
+pub use self::process::{
+    ProcessSpec, ProcessStage, ProcessState, Readiness, ReadySign, RequestedRestart, RestartPolicy,
+    RestartReason,
+};
 pub use self::process_end::{EndCause, ProcessEnd};
 pub use self::raised::Unraised;
 pub use self::round::Round;

@@ -13,7 +13,7 @@ const STATE_PAUSE: Duration = Duration::from_secs(5);
 
 /// A line that grows. A carriage return begins it anew, as on a terminal: only its last state is kept.
 #[derive(Debug, Default)]
-pub(super) struct UnfinishedLine {
+pub struct UnfinishedLine {
     text: Vec<u8>,
     /// Time at which the text is shown without its end.
     due: Option<Instant>,
@@ -23,7 +23,7 @@ pub(super) struct UnfinishedLine {
 
 impl UnfinishedLine {
     /// Appends `piece`, in which a line feed can only be last, and passes whole lines to `keep`.
-    pub(super) fn take(&mut self, piece: &[u8], mut keep: impl FnMut(&[u8])) {
+    pub fn take(&mut self, piece: &[u8], mut keep: impl FnMut(&[u8])) {
         if self.text.is_empty()
             && piece.len() <= LONGEST_LINE
             && let Some(line) = piece.strip_suffix(b"\n")
@@ -55,12 +55,12 @@ impl UnfinishedLine {
     }
 
     /// Time of the next [`Self::show`].
-    pub(super) const fn due(&self) -> Option<Instant> {
+    pub const fn due(&self) -> Option<Instant> {
         self.due
     }
 
     /// Passes a text that has waited long enough at `now` to `keep`, as a line.
-    pub(super) fn show(&mut self, now: Instant, keep: impl FnMut(&[u8])) {
+    pub fn show(&mut self, now: Instant, keep: impl FnMut(&[u8])) {
         if self.due.is_some_and(|due| due <= now) {
             self.split(keep);
             self.due = None;
@@ -68,7 +68,7 @@ impl UnfinishedLine {
     }
 
     /// Passes the rest to `keep`: nothing more comes.
-    pub(super) fn end(&mut self, keep: impl FnMut(&[u8])) {
+    pub fn end(&mut self, keep: impl FnMut(&[u8])) {
         if !self.text.is_empty() {
             let line = std::mem::take(&mut self.text);
             self.finish(&line, keep);
@@ -76,7 +76,7 @@ impl UnfinishedLine {
     }
 
     /// Drops the text. Returns its length in bytes.
-    pub(super) fn clear(&mut self) -> usize {
+    pub fn clear(&mut self) -> usize {
         std::mem::take(self).text.len()
     }
 

@@ -19,6 +19,7 @@ use super::error::Error;
 use super::fields::malformed;
 use super::given;
 use super::interpreter::{self, Interpreter};
+use super::managed::ManagedPlan;
 use super::origin::CallOrigin;
 use super::process_plan::{OutputForm, ProcessPlan, tag};
 use super::request::{self, RequestPlan};
@@ -39,6 +40,8 @@ pub enum Plan {
     /// Call of a tool inside the daemon.
     Native(NativeCall),
     Process(Box<ProcessPlan>),
+    /// An attempt of a managed process.
+    Managed(Box<ManagedPlan>),
     Http(Box<RequestPlan>),
     Mcp(Box<mcp::Plan>),
     /// A graph run, which is not carried out as a call.
@@ -57,7 +60,7 @@ impl Plan {
                 OutputForm::Declared(_) => TextForm::Process,
             },
             Self::Mcp(_) => TextForm::Blocks,
-            Self::Http(_) | Self::Graph | Self::Thread(_) => TextForm::Data,
+            Self::Managed(_) | Self::Http(_) | Self::Graph | Self::Thread(_) => TextForm::Data,
         }
     }
 
@@ -65,6 +68,7 @@ impl Plan {
     pub fn described(&self) -> Value {
         match self {
             Self::Native(_) => json!({"primitive": "native"}),
+            Self::Managed(plan) => json!({"primitive": "managed", "name": plan.name}),
             Self::Process(plan) => plan.described(),
             Self::Http(plan) => plan.described(),
             Self::Mcp(plan) => plan.described(),

@@ -26,6 +26,17 @@ pub(super) fn is(tool: &Item) -> bool {
     is_shipped && tool.id().as_str() == "rye/bash"
 }
 
+/// Returns the shell, and its first arguments.
+pub(super) fn shell() -> (&'static Path, Vec<OsString>) {
+    let bash = Path::new("/bin/bash");
+    if bash.exists() {
+        // With `-p`, bash reads no start-up file and takes no options from its environment.
+        (bash, vec!["-p".into()])
+    } else {
+        (Path::new("/bin/sh"), Vec::new())
+    }
+}
+
 /// Plans the process: an argument list made of typed parameters.
 pub(super) fn plan(
     chain: &Chain,
@@ -46,13 +57,7 @@ pub(super) fn plan(
         .get("command")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    let bash = Path::new("/bin/bash");
-    let (program, mut args): (_, Vec<OsString>) = if bash.exists() {
-        // With `-p`, bash reads no start-up file and takes no options from its environment.
-        (bash, vec!["-p".into()])
-    } else {
-        (Path::new("/bin/sh"), Vec::new())
-    };
+    let (program, mut args) = shell();
     args.extend(["-c".into(), command.into(), "bash".into()]);
     args.extend(
         params
@@ -139,7 +144,7 @@ fn plain(value: &Value) -> String {
 }
 
 /// Returns `wanted` with symbolic links resolved. It must be in `project`.
-fn path_in_project(project: &Path, wanted: &str) -> Result<PathBuf, String> {
+pub(super) fn path_in_project(project: &Path, wanted: &str) -> Result<PathBuf, String> {
     let real = project
         .join(wanted)
         .canonicalize()

@@ -342,7 +342,10 @@ fn shell_result(exited: Exited, charge: &mut Charge) -> Result<Value, Box<Unsucc
         let left: Vec<String> = left
             .map(|left| format!("{} (pid {})", left.comm, left.pid))
             .collect();
-        output = format!("{output}\n[ended with the command: {}]", left.join(", "));
+        output = format!(
+            "{output}\n[ended with the command: {}; use managed_subprocess for servers]",
+            left.join(", ")
+        );
     }
     let mut data = Object::new();
     let mut put = |name: &str, value: Value| drop(data.insert(name.to_owned(), value));

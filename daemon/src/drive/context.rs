@@ -6,6 +6,7 @@ use rye_core::callers::Caller;
 use rye_core::id::RunId;
 use rye_core::machine::Call;
 use rye_core::model::{Run, Spec, Task};
+use tokio::sync::Notify;
 
 use crate::async_log::{Log, OutputWriter};
 use crate::chain::CallOrigin;
@@ -18,8 +19,8 @@ fn caller(spec: &Spec) -> Caller {
     match (&spec.task, &spec.parent) {
         (Task::Thread(_), _) => Caller::Model,
         (Task::Graph(_) | Task::Unreadable, _) => Caller::Graph,
-        (Task::Tool, Some(_)) => Caller::Code,
-        (Task::Tool, None) => Caller::Person,
+        (Task::Tool | Task::Process(_), Some(_)) => Caller::Code,
+        (Task::Tool | Task::Process(_), None) => Caller::Person,
     }
 }
 
@@ -88,8 +89,14 @@ impl RunContext {
         stop: &Stop,
         heading: &str,
     ) -> Ended {
+        let cx = self.attempt(call, stop, heading);
+        self.services.dispatch.carry_out(prepared, &cx).await
+    }
+
+    /// Context of an attempt of `call`, whose output appears below `heading`.
+    pub fn attempt(&self, call: &Call, stop: &Stop, heading: &str) -> AttemptCtx {
         let logs = self.project.log_pool().clone();
-        let cx = AttemptCtx {
+        AttemptCtx {
             run: self.run.clone(),
             spec: Arc::clone(&self.spec),
             step: call.step,
@@ -99,10 +106,10 @@ impl RunContext {
             key: call.key.clone(),
             effect: call.effect,
             output: Arc::new(OutputWriter::new(Arc::clone(&self.log), logs, heading)),
+            ready: Notify::new(),
             stop: stop.clone(),
             span: tracing::Span::current(),
             services: Arc::clone(&self.services),
-        };
-        self.services.dispatch.carry_out(prepared, &cx).await
+        }
     }
 }

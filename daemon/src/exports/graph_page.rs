@@ -454,6 +454,9 @@ pub(super) fn entry_of_run(event: &RunEvent) -> Option<String> {
         RunEvent::RunSuspended(why) => format!("suspended: {}", why.reason.as_str()),
         RunEvent::RunResumed(_) => "resumed".to_owned(),
         RunEvent::RunKilled(killed) => format!("killed by {}", plain(&killed.cause)),
+        RunEvent::ChildStarted(started) => {
+            format!("started the process {}", plain(&started.name))
+        }
         RunEvent::RunCreated(_)
         | RunEvent::StepStarted(_)
         | RunEvent::ProcessStarted(_)

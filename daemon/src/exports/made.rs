@@ -32,7 +32,7 @@ impl Made {
                 page: Page::new(id, spec, &outlines.of(spec)),
             }))),
             RunKind::Thread => Some(Self::Thread(Box::new(ThreadPage::new(id, spec)))),
-            RunKind::Tool => None,
+            RunKind::Tool | RunKind::Process => None,
         }
     }
 

@@ -80,7 +80,11 @@ impl Receipts {
                 };
                 Some(self.done(at, done))
             }
-            Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+            Event::Run(_)
+            | Event::Graph(_)
+            | Event::Thread(_)
+            | Event::Tool(_)
+            | Event::Process(_) => None,
         }
     }
 

@@ -341,7 +341,7 @@ impl RunFiles {
     fn mode(&self) -> u32 {
         match self.spec().kind() {
             RunKind::Thread => 0o600,
-            RunKind::Graph | RunKind::Tool => 0o666,
+            RunKind::Graph | RunKind::Tool | RunKind::Process => 0o666,
         }
     }
 

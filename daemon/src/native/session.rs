@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::port::Runs;
+use crate::process_log::ProcessLogs;
 use crate::projects::Projects;
 
 /// Context of a native tool's call.
@@ -25,6 +26,8 @@ pub struct Session<'a> {
     pub spec: &'a Spec,
     /// Operations on other runs.
     pub runs: &'a dyn Runs,
+    /// Output of managed processes.
+    pub process_logs: &'a ProcessLogs,
     /// Projects in use.
     pub projects: &'a Arc<Projects>,
     /// Source of time and of random numbers.

@@ -22,11 +22,37 @@ use crate::async_log::Piece;
 use crate::cache::Entry;
 use crate::chain::{self, LockState};
 use crate::inspect::Checked;
-use crate::port::{AccountView, MeterView};
+use crate::port::{AccountView, MeterView, ProcessView};
 use rye_journal::{Delta, DeltaKind, Line, Spot, StepLine, Summary, Verdict, WrittenLine};
 
 /// Most characters of a finding, which may quote a text of the file.
 const FINDING_CHARS: usize = 1000;
+
+/// A managed process.
+pub(super) fn process(view: &ProcessView) -> v1::Process {
+    v1::Process {
+        handle: view.handle.to_string(),
+        name: view.name.clone(),
+        owner_id: view
+            .owner
+            .as_ref()
+            .map_or_else(String::new, RunId::to_string),
+        pid: view.pid,
+        status: view.status.as_str().to_owned(),
+        running: view.is_running(),
+        ready: view.ready,
+        uptime_ms: view.uptime_ms,
+        exit_code: view.exit_code(),
+        signal: view.signal(),
+        cause: view.cause().unwrap_or_default().to_owned(),
+        restarts: view.restarts,
+        started_at: Some(timestamp(view.started_at)),
+        reason: view.reason.clone().unwrap_or_default(),
+        command: view.command.clone(),
+        args: view.args.clone().unwrap_or_default(),
+        cwd: view.cwd.clone().unwrap_or_default(),
+    }
+}
 
 pub(super) fn timestamp(at: Timestamp) -> prost_types::Timestamp {
     let nanos = i32::try_from(at.ms().rem_euclid(1000)).expect("less than a second") * 1_000_000;

@@ -42,13 +42,18 @@ type RpcResult<T> = Result<Response<T>, Status>;
 pub(super) struct RunsService {
     access: Access,
     exports: Arc<Exports>,
-    streams: Streams,
+    streams: Arc<Streams>,
     /// Fingerprint of the node's key; cursors of other daemons' logs are refused by it.
     log: Arc<str>,
 }
 
 impl RunsService {
-    pub(super) fn new(access: Access, exports: Arc<Exports>, streams: Streams, log: &str) -> Self {
+    pub(super) fn new(
+        access: Access,
+        exports: Arc<Exports>,
+        streams: Arc<Streams>,
+        log: &str,
+    ) -> Self {
         Self {
             access,
             exports,
@@ -456,6 +461,7 @@ impl Runs for RunsService {
                 .map(|id| ItemId::new(id).map_err(|error| invalid("item_id", error)))
                 .transpose()?,
             principal: None,
+            kind: None,
         };
         let size = page_size(request.page_size);
         let token = decode::given(&request.page_token);

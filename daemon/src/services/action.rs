@@ -110,7 +110,14 @@ impl Prepared {
                 params: call.params.clone(),
             }),
             Ok(Plan::Thread(order)) => Some(ChildRequest::Thread(order.clone())),
-            Ok(Plan::Native(_) | Plan::Process(_) | Plan::Http(_) | Plan::Mcp(_)) | Err(_) => None,
+            Ok(
+                Plan::Native(_)
+                | Plan::Process(_)
+                | Plan::Managed(_)
+                | Plan::Http(_)
+                | Plan::Mcp(_),
+            )
+            | Err(_) => None,
         }
     }
 

@@ -10,6 +10,7 @@
 //! **Order.** The admission is one visit to the project in its file pool. **Never** on a worker of the runtime.
 
 mod declared;
+mod process;
 mod repairs;
 mod repeated;
 mod text;
@@ -33,6 +34,7 @@ use rye_core::model::{
 use rye_core::policy::Policy;
 use rye_item::{Item, Library, Snapshot};
 
+pub(super) use self::process::tool as process_tool;
 pub(super) use self::thread::risks;
 use super::error::Error;
 use super::handle::Supervisor;

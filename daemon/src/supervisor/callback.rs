@@ -414,9 +414,9 @@ fn request(prepared: &Prepared, params: &Object) -> Result<ChildRequest, Failure
     match &prepared.plan {
         Ok(Plan::Graph) => Ok(ChildRequest::Graph { item, params }),
         Ok(Plan::Thread(order)) => Ok(ChildRequest::Thread(order.clone())),
-        Ok(Plan::Native(_) | Plan::Process(_) | Plan::Http(_) | Plan::Mcp(_)) => {
-            Ok(ChildRequest::Tool { item, params })
-        }
+        Ok(
+            Plan::Native(_) | Plan::Process(_) | Plan::Http(_) | Plan::Mcp(_) | Plan::Managed(_),
+        ) => Ok(ChildRequest::Tool { item, params }),
         Err(failure) => Err(Failure::clone(failure)),
     }
 }

@@ -25,6 +25,7 @@ use crate::contracts::Contracts;
 use crate::graphs::Graphs;
 use crate::inspect::Inspector;
 use crate::port::Runs;
+use crate::process_log::ProcessLogs;
 use crate::projects::Projects;
 use crate::provider::Providers;
 use crate::services::{Dispatch, Envelope, Services, TraceMode};
@@ -63,6 +64,8 @@ pub(super) struct Shared {
     pub(super) live: Mutex<HashMap<RunId, Stop>>,
     pub(super) holds: Mutex<Vec<Hold>>,
     pub(super) deadlines: Mutex<Deadlines>,
+    /// Held from the search for a managed process to the creation of one.
+    pub(super) process_starts: tokio::sync::Mutex<()>,
     pub(super) launches: mpsc::Sender<Launch>,
     pub(super) stopping: CancellationToken,
 }
@@ -131,6 +134,7 @@ impl Supervisor {
                 graphs: Graphs::default(),
                 contracts: Contracts::default(),
                 logs: Logs::default(),
+                process_logs: ProcessLogs::new(&config.state_dir, Arc::clone(&clock)),
                 runs,
                 providers: Providers::new(
                     &config.environment,
@@ -152,6 +156,7 @@ impl Supervisor {
                 live: Mutex::default(),
                 holds: Mutex::default(),
                 deadlines: Mutex::default(),
+                process_starts: tokio::sync::Mutex::default(),
                 launches,
                 stopping: CancellationToken::new(),
             }

@@ -15,7 +15,7 @@ use crate::exhausted::Exhausted;
 use crate::projects::Project;
 use crate::stop::{CancelMode, DriverExit, Stop, Urgency};
 use crate::storage_backoff::Pauses;
-use crate::{graph, thread, tool};
+use crate::{graph, managed, thread, tool};
 use rye_host::task;
 use rye_journal::Change;
 
@@ -233,6 +233,7 @@ impl Supervisor {
                 drive::fail(self.journal(), run, failure).await
             }
             Task::Thread(source) => thread::drive(at, source, run, stop).await,
+            Task::Process(spec) => managed::drive(at, spec, run, stop).await,
             Task::Tool => {
                 let trace = asker.as_ref().map(|asker| asker.trace).unwrap_or_default();
                 let (left, answer) = tool::drive(at, run, stop, trace).await?;

@@ -7,6 +7,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rye_core::capability::Layer;
@@ -16,7 +17,7 @@ use rye_core::id::{ItemRef, RunId};
 use rye_core::ledger::{Cost, Denied};
 use rye_core::model::event::Emitted;
 use rye_core::model::{
-    Event, Failure, Kill, Killed, Life, Limits, Object, ParentEnd, Run, RunKind, Spec,
+    Event, Failure, Fate, Kill, Killed, Life, Limits, Object, ParentEnd, Run, RunKind, Spec,
     SuspendReason,
 };
 use rye_core::money::Usd;
@@ -29,7 +30,7 @@ use super::handle::{Shared, Supervisor};
 use super::request::{Lineage, Reach, Start, StartAt};
 use super::resume::continuation_key;
 use crate::directives;
-use crate::port::{AccountView, ChildRequest, Nest, Nested, Refusal, Resume, Runs};
+use crate::port::{AccountView, ChildRequest, Nest, Nested, ProcessStart, Refusal, Resume, Runs};
 use crate::projects::ProjectRef;
 use crate::stop::CancelMode;
 use rye_journal::{Change, Filter, Summary};
@@ -76,11 +77,19 @@ pub(super) fn limits_of_child(asked: &Limits, item: &Limits, above: Option<&Limi
     }
 }
 
+/// The effect of every end of a run on its managed processes: they are stopped.
+pub(super) const ALWAYS: ParentEnd = ParentEnd::Follow {
+    on_complete: Fate::Cancel,
+    on_error: Fate::Cancel,
+    on_cancel: Fate::Cancel,
+};
+
 /// The effect of the end of `parent` on a child run that it does not wait for. Graphs outlive a graph, because a user
 /// started it and looks after them. Threads cost money while they live, so they follow the setting of the parent; so do
 /// all child runs of a thread.
 const fn unwaited(parent: &Spec, child: RunKind) -> ParentEnd {
     match (parent.kind(), child) {
+        (_, RunKind::Process) | (RunKind::Process, _) => ALWAYS,
         (RunKind::Graph | RunKind::Tool, RunKind::Graph | RunKind::Tool) => ParentEnd::Detach,
         (RunKind::Thread, _) | (_, RunKind::Thread) => parent.children.follow,
     }
@@ -407,6 +416,28 @@ impl Runs for Shared {
     fn kill(&self, run: RunId, asked: Kill) -> BoxFuture<'_, Result<(Arc<Run>, Killed), Refusal>> {
         let this = self.supervisor();
         Box::pin(async move { Ok(this.kill(&run, asked).await?) })
+    }
+
+    fn start_process(
+        &self,
+        request: ProcessStart,
+    ) -> BoxFuture<'_, Result<(Arc<Run>, bool), Refusal>> {
+        let this = self.supervisor();
+        Box::pin(async move { Ok(this.start_process(request).await?) })
+    }
+
+    fn restart_process(&self, run: RunId, by: String) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
+        let this = self.supervisor();
+        Box::pin(async move { Ok(this.restart_process(&run, &by).await?) })
+    }
+
+    fn process_ready(
+        &self,
+        run: RunId,
+        most: Duration,
+    ) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
+        let this = self.supervisor();
+        Box::pin(async move { Ok(this.process_ready(&run, most).await?) })
     }
 
     fn emit(&self, run: RunId, name: String, content: Value) -> BoxFuture<'_, Result<(), Refusal>> {

@@ -33,6 +33,9 @@ impl Supervisor {
             tracing::error!(error = %with_sources(&error), "paid calls that were cut off are not settled");
         }
         self.finish_kills(&live).await;
+        if let Err(error) = self.sweep_output().await {
+            tracing::warn!(error = %with_sources(&error), "the output of removed processes is still there");
+        }
         for run in live {
             if stopping.is_cancelled() {
                 return;

@@ -5,6 +5,7 @@
 //! root of a tree. **Never** removes a run that has not ended, or that a live run above it may still need.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rye_core::clock::Timestamp;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Error;
 use super::handle::Supervisor;
+use rye_host::task;
 use rye_journal::{Filter, RemovedRun, Summary};
 
 /// Number of runs in one listing.
@@ -107,7 +109,51 @@ impl Supervisor {
         for (run, parent) in parents {
             self.refuse_live_parent(run, parent).await?;
         }
-        Ok(self.journal().remove(&runs, by).await?)
+        Ok(self.remove_runs(&runs, by).await?)
+    }
+
+    /// Removes `runs`, and the output of managed processes among them.
+    async fn remove_runs(
+        &self,
+        runs: &[RunId],
+        by: &str,
+    ) -> Result<Vec<RemovedRun>, rye_journal::Error> {
+        let removed = self.journal().remove(runs, by).await?;
+        let ids = removed.iter().map(|removed| removed.run.clone()).collect();
+        self.remove_output(ids).await;
+        Ok(removed)
+    }
+
+    /// Removes what processes of the removed `runs` have printed. What cannot be removed is swept at the next start.
+    async fn remove_output(&self, runs: Vec<RunId>) {
+        let services = Arc::clone(self.services());
+        let work = move || {
+            for run in runs {
+                if let Err(error) = services.process_logs.remove(&run) {
+                    tracing::warn!(%run, %error, "the output of a removed process is still there");
+                }
+            }
+        };
+        task::blocking("remove the output of processes", work).await;
+    }
+
+    /// Removes the output of processes whose runs were removed, by a daemon that was interrupted.
+    pub(super) async fn sweep_output(&self) -> Result<(), Error> {
+        let services = Arc::clone(self.services());
+        let list = move || services.process_logs.runs();
+        let kept = task::blocking("list the output of processes", list).await;
+        let kept = kept.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the output of processes cannot be listed");
+            Vec::new()
+        });
+        let mut gone = Vec::new();
+        for run in kept {
+            if self.journal().run(&run).await?.is_none() {
+                gone.push(run);
+            }
+        }
+        self.remove_output(gone).await;
+        Ok(())
     }
 
     /// Fails if a run above `run` has not ended.
@@ -177,14 +223,14 @@ impl Supervisor {
     /// Removes `trees` together. If that is refused, removes them one by one, and keeps those that are needed.
     async fn remove_trees(&self, trees: &[Tree], by: &str) -> Result<Vec<RemovedRun>, Error> {
         let all: Vec<RunId> = trees.iter().flat_map(Tree::ids).cloned().collect();
-        match self.journal().remove(&all, by).await {
+        match self.remove_runs(&all, by).await {
             Err(rye_journal::Error::Refused(_)) => {}
             removed => return Ok(removed?),
         }
         let mut removed = Vec::new();
         for tree in trees {
             let runs: Vec<RunId> = tree.ids().cloned().collect();
-            match self.journal().remove(&runs, by).await {
+            match self.remove_runs(&runs, by).await {
                 Ok(runs) => removed.extend(runs),
                 Err(rye_journal::Error::Refused(refused)) => {
                     tracing::info!(%refused, "runs are kept that were to be pruned");

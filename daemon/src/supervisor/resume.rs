@@ -61,6 +61,13 @@ impl Supervisor {
     /// Requests a run to suspend before its next attempt; returns when it is suspended or has ended.
     pub async fn suspend(&self, id: &RunId) -> Result<Arc<Run>, Error> {
         let run = self.live_run(id, "suspended").await?;
+        if run.spec.kind() == RunKind::Process {
+            let problem = "a managed process cannot be suspended; `ryectl proc stop` stops it";
+            return Err(Error::Unfit {
+                run: id.clone(),
+                problem: problem.to_owned(),
+            });
+        }
         if run.suspension().is_some() {
             return Ok(run);
         }

@@ -24,7 +24,8 @@ use ryed::config::{Args, Environment, Networks, load};
 use ryed::contracts::Contracts;
 use ryed::drive::Job;
 use ryed::graphs::Graphs;
-use ryed::port::{AccountView, Nest, Nested, Refusal, Resume, Runs};
+use ryed::port::{AccountView, Nest, Nested, ProcessStart, Refusal, Resume, Runs};
+use ryed::process_log::ProcessLogs;
 use ryed::projects::Projects;
 use ryed::provider::Providers;
 use ryed::services::{AttemptCtx, Dispatch, Ended, Order, Prepared, Services};
@@ -97,6 +98,18 @@ impl Runs for NoOtherRuns {
         unreachable!("{NOBODY}")
     }
 
+    fn start_process(&self, _request: ProcessStart) -> Answer<'_, (Arc<Run>, bool)> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn restart_process(&self, _run: RunId, _by: String) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn process_ready(&self, _run: RunId, _most: Duration) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
     fn emit(&self, _run: RunId, _name: String, _content: Value) -> Answer<'_, ()> {
         unreachable!("{NOBODY}")
     }
@@ -162,6 +175,7 @@ pub(crate) async fn recovered(
         callbacks: Callbacks::new("/nowhere".into(), None),
         journal: Arc::new(journal),
         dispatch: Arc::new(Nothing),
+        process_logs: ProcessLogs::new(&config.state_dir, Arc::new(HostClock)),
         projects: Arc::new(Projects::new(config, clock)),
         graphs: Graphs::default(),
         contracts: Contracts::default(),

@@ -381,7 +381,11 @@ async fn settled(services: &Services, run: &RunId) -> BTreeMap<u32, Option<Usd>>
                 let earlier = calls.insert(call.0, Some(usage.money));
                 assert_eq!(earlier, Some(None), "{run}: {call}");
             }
-            Event::Run(_) | Event::Graph(_) | Event::Tool(_) | Event::Thread(_) => {}
+            Event::Run(_)
+            | Event::Graph(_)
+            | Event::Tool(_)
+            | Event::Thread(_)
+            | Event::Process(_) => {}
         }
     }
     calls

@@ -1967,6 +1967,227 @@ pub struct RebuildResponse {
     #[prost(string, tag = "5")]
     pub failure: ::prost::alloc::string::String,
 }
+/// A managed process.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Process {
+    #[prost(string, tag = "1")]
+    pub handle: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// The run that it ends with; empty if a person started it.
+    #[prost(string, tag = "3")]
+    pub owner_id: ::prost::alloc::string::String,
+    /// Id of the process of the attempt in flight, also its group and session.
+    #[prost(int32, optional, tag = "4")]
+    pub pid: ::core::option::Option<i32>,
+    /// `running`, `restarting` (it failed and starts again soon), `exited`, `failed` (it could not be started), `stopped`, or `stale` (the
+    /// daemon went down, and it was not to start again).
+    #[prost(string, tag = "5")]
+    pub status: ::prost::alloc::string::String,
+    /// Whether an attempt is in flight.
+    #[prost(bool, tag = "6")]
+    pub running: bool,
+    #[prost(bool, tag = "7")]
+    pub ready: bool,
+    /// Milliseconds since the start of the attempt in flight.
+    #[prost(uint64, optional, tag = "8")]
+    pub uptime_ms: ::core::option::Option<u64>,
+    /// Of the last attempt, once it has ended.
+    #[prost(int32, optional, tag = "9")]
+    pub exit_code: ::core::option::Option<i32>,
+    #[prost(int32, optional, tag = "10")]
+    pub signal: ::core::option::Option<i32>,
+    #[prost(string, tag = "11")]
+    pub cause: ::prost::alloc::string::String,
+    /// Number of attempts after the first one.
+    #[prost(uint32, tag = "12")]
+    pub restarts: u32,
+    /// When it was accepted.
+    #[prost(message, optional, tag = "13")]
+    pub started_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// Why it ended, for people.
+    #[prost(string, tag = "14")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(string, tag = "15")]
+    pub command: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "16")]
+    pub args: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, tag = "17")]
+    pub cwd: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StartProcessRequest {
+    /// The project, or a directory in it.
+    #[prost(string, tag = "1")]
+    pub project: ::prost::alloc::string::String,
+    /// The program, or with `shell` a shell command.
+    #[prost(string, tag = "2")]
+    pub command: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "3")]
+    pub args: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Whether `command` is a shell command; then there are no `args`.
+    #[prost(bool, tag = "4")]
+    pub shell: bool,
+    /// The working directory, in the project; empty means the project.
+    #[prost(string, tag = "5")]
+    pub cwd: ::prost::alloc::string::String,
+    #[prost(map = "string, string", tag = "6")]
+    pub env: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// Empty means one made of the command. If a process of this name that the caller started is running, nothing starts.
+    #[prost(string, tag = "7")]
+    pub name: ::prost::alloc::string::String,
+    /// A regular expression: the process is ready when a line of its output matches.
+    #[prost(string, tag = "8")]
+    pub ready_pattern: ::prost::alloc::string::String,
+    /// A TCP port: the process is ready when it takes connections.
+    #[prost(uint32, optional, tag = "9")]
+    pub ready_port: ::core::option::Option<u32>,
+    /// Absent means 30 seconds.
+    #[prost(uint64, optional, tag = "10")]
+    pub ready_timeout_ms: ::core::option::Option<u64>,
+    /// `no` or `on-failure`; empty means `no`.
+    #[prost(string, tag = "11")]
+    pub restart: ::prost::alloc::string::String,
+    /// Failures in a row after which it starts again; absent means 5.
+    #[prost(uint32, optional, tag = "12")]
+    pub max_restarts: ::core::option::Option<u32>,
+    /// Between TERM and KILL when it is stopped; absent means 5 seconds.
+    #[prost(uint64, optional, tag = "13")]
+    pub grace_ms: ::core::option::Option<u64>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StartProcessResponse {
+    #[prost(message, optional, tag = "1")]
+    pub process: ::core::option::Option<Process>,
+    /// Whether it was running already.
+    #[prost(bool, tag = "2")]
+    pub exists: bool,
+    /// Its last lines.
+    #[prost(message, repeated, tag = "3")]
+    pub tail: ::prost::alloc::vec::Vec<ProcessLine>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StopProcessRequest {
+    #[prost(string, tag = "1")]
+    pub handle: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StopProcessResponse {
+    #[prost(message, optional, tag = "1")]
+    pub process: ::core::option::Option<Process>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RestartProcessRequest {
+    #[prost(string, tag = "1")]
+    pub handle: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RestartProcessResponse {
+    #[prost(message, optional, tag = "1")]
+    pub process: ::core::option::Option<Process>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcessStatusRequest {
+    #[prost(string, tag = "1")]
+    pub handle: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcessStatusResponse {
+    #[prost(message, optional, tag = "1")]
+    pub process: ::core::option::Option<Process>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListProcessesRequest {
+    /// Only those of this project; empty means all.
+    #[prost(string, tag = "1")]
+    pub project: ::prost::alloc::string::String,
+    /// Whether to list those that have ended, too.
+    #[prost(bool, tag = "2")]
+    pub all: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListProcessesResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub processes: ::prost::alloc::vec::Vec<Process>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WaitProcessRequest {
+    #[prost(string, tag = "1")]
+    pub handle: ::prost::alloc::string::String,
+    #[prost(enumeration = "ProcessCondition", tag = "2")]
+    pub condition: i32,
+    /// A regular expression, for a line.
+    #[prost(string, tag = "3")]
+    pub pattern: ::prost::alloc::string::String,
+    /// For a line: the cursor after which it counts; empty means from now on.
+    #[prost(string, tag = "4")]
+    pub since: ::prost::alloc::string::String,
+    /// 0 waits without limit.
+    #[prost(uint64, tag = "5")]
+    pub timeout_ms: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WaitProcessResponse {
+    #[prost(message, optional, tag = "1")]
+    pub process: ::core::option::Option<Process>,
+    /// Whether the condition holds.
+    #[prost(bool, tag = "2")]
+    pub fulfilled: bool,
+    #[prost(bool, tag = "3")]
+    pub timed_out: bool,
+    /// The line.
+    #[prost(message, optional, tag = "4")]
+    pub line: ::core::option::Option<ProcessLine>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcessLogsRequest {
+    #[prost(string, tag = "1")]
+    pub handle: ::prost::alloc::string::String,
+    /// Only so many of the last lines; absent means all that are kept, which are the last eight to sixteen megabytes.
+    #[prost(uint32, optional, tag = "2")]
+    pub tail: ::core::option::Option<u32>,
+    /// The cursor of an earlier answer: only what was printed after it.
+    #[prost(string, tag = "3")]
+    pub since: ::prost::alloc::string::String,
+    /// Whether to stay until the process is over.
+    #[prost(bool, tag = "4")]
+    pub follow: bool,
+    /// A regular expression: only lines that match, at most 1,000, searched for at most ten seconds.
+    #[prost(string, tag = "5")]
+    pub grep: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProcessLogsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub lines: ::prost::alloc::vec::Vec<ProcessLine>,
+    /// Bytes before these lines that are no longer kept.
+    #[prost(uint64, tag = "2")]
+    pub gap_bytes: u64,
+    /// The position behind them, for `since`.
+    #[prost(string, tag = "3")]
+    pub cursor: ::prost::alloc::string::String,
+}
+/// A line that a process printed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcessLine {
+    #[prost(message, optional, tag = "1")]
+    pub at: ::core::option::Option<::prost_types::Timestamp>,
+    /// `stdout`, `stderr`, or `note` for a remark of the daemon's own.
+    #[prost(string, tag = "2")]
+    pub stream: ::prost::alloc::string::String,
+    /// Without its line end. A line of more than 16 KiB stands as several.
+    #[prost(string, tag = "3")]
+    pub text: ::prost::alloc::string::String,
+    /// The attempt that printed it, from 1.
+    #[prost(uint32, tag = "4")]
+    pub attempt: u32,
+    /// The position behind it.
+    #[prost(string, tag = "5")]
+    pub cursor: ::prost::alloc::string::String,
+}
 /// What a run carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -1976,6 +2197,8 @@ pub enum RunKind {
     Graph = 1,
     /// One call of a tool.
     Tool = 2,
+    /// A managed process: a command that runs until it ends or is stopped.
+    Process = 3,
     /// A model that works on a directive, turn by turn.
     Thread = 4,
 }
@@ -1989,6 +2212,7 @@ impl RunKind {
             Self::Unspecified => "RUN_KIND_UNSPECIFIED",
             Self::Graph => "RUN_KIND_GRAPH",
             Self::Tool => "RUN_KIND_TOOL",
+            Self::Process => "RUN_KIND_PROCESS",
             Self::Thread => "RUN_KIND_THREAD",
         }
     }
@@ -1998,6 +2222,7 @@ impl RunKind {
             "RUN_KIND_UNSPECIFIED" => Some(Self::Unspecified),
             "RUN_KIND_GRAPH" => Some(Self::Graph),
             "RUN_KIND_TOOL" => Some(Self::Tool),
+            "RUN_KIND_PROCESS" => Some(Self::Process),
             "RUN_KIND_THREAD" => Some(Self::Thread),
             _ => None,
         }
@@ -2356,6 +2581,40 @@ impl LockStanding {
             "LOCK_STANDING_UNSIGNED" => Some(Self::Unsigned),
             "LOCK_STANDING_MATCHES" => Some(Self::Matches),
             "LOCK_STANDING_REFUSED" => Some(Self::Refused),
+            _ => None,
+        }
+    }
+}
+/// What to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ProcessCondition {
+    Unspecified = 0,
+    Ready = 1,
+    Exit = 2,
+    /// A line of its output that matches `pattern`.
+    Line = 3,
+}
+impl ProcessCondition {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PROCESS_CONDITION_UNSPECIFIED",
+            Self::Ready => "PROCESS_CONDITION_READY",
+            Self::Exit => "PROCESS_CONDITION_EXIT",
+            Self::Line => "PROCESS_CONDITION_LINE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PROCESS_CONDITION_UNSPECIFIED" => Some(Self::Unspecified),
+            "PROCESS_CONDITION_READY" => Some(Self::Ready),
+            "PROCESS_CONDITION_EXIT" => Some(Self::Exit),
+            "PROCESS_CONDITION_LINE" => Some(Self::Line),
             _ => None,
         }
     }
@@ -6015,6 +6274,760 @@ pub mod budgets_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "rye.v1.Budgets";
     impl<T> tonic::server::NamedService for BudgetsServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Generated client implementations.
+pub mod processes_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Managed processes: commands that keep running, each a run of the kind `RUN_KIND_PROCESS`. A handle is the id of its run.
+    #[derive(Debug, Clone)]
+    pub struct ProcessesClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl ProcessesClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> ProcessesClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> ProcessesClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            ProcessesClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Starts a process of the caller. Answers when it is ready, has ended, or is not ready in time; in the last case it keeps running.
+        pub async fn start(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StartProcessRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::StartProcessResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Processes/Start");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Processes", "Start"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Stops a process; answers when it is over. One that has ended stays as it is.
+        pub async fn stop(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StopProcessRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::StopProcessResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Processes/Stop");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Processes", "Stop"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Stops a process and starts it again under its handle; answers when it is ready, has failed, or is not ready in time.
+        pub async fn restart(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RestartProcessRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RestartProcessResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Processes/Restart");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Processes", "Restart"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// How a process stands.
+        pub async fn status(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ProcessStatusRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ProcessStatusResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Processes/Status");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Processes", "Status"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The processes of the caller, newest first.
+        pub async fn list(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListProcessesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListProcessesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Processes/List");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Processes", "List"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Answers when a process is ready, has ended or has printed a line, or when the time is over. Pushed, not polled.
+        pub async fn wait(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WaitProcessRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::WaitProcessResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Processes/Wait");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Processes", "Wait"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What a process has printed, and, if asked, what it prints.
+        pub async fn logs(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ProcessLogsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ProcessLogsResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Processes/Logs");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Processes", "Logs"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod processes_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with ProcessesServer.
+    #[async_trait]
+    pub trait Processes: std::marker::Send + std::marker::Sync + 'static {
+        /// Starts a process of the caller. Answers when it is ready, has ended, or is not ready in time; in the last case it keeps running.
+        async fn start(
+            &self,
+            request: tonic::Request<super::StartProcessRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::StartProcessResponse>,
+            tonic::Status,
+        >;
+        /// Stops a process; answers when it is over. One that has ended stays as it is.
+        async fn stop(
+            &self,
+            request: tonic::Request<super::StopProcessRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::StopProcessResponse>,
+            tonic::Status,
+        >;
+        /// Stops a process and starts it again under its handle; answers when it is ready, has failed, or is not ready in time.
+        async fn restart(
+            &self,
+            request: tonic::Request<super::RestartProcessRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RestartProcessResponse>,
+            tonic::Status,
+        >;
+        /// How a process stands.
+        async fn status(
+            &self,
+            request: tonic::Request<super::ProcessStatusRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ProcessStatusResponse>,
+            tonic::Status,
+        >;
+        /// The processes of the caller, newest first.
+        async fn list(
+            &self,
+            request: tonic::Request<super::ListProcessesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListProcessesResponse>,
+            tonic::Status,
+        >;
+        /// Answers when a process is ready, has ended or has printed a line, or when the time is over. Pushed, not polled.
+        async fn wait(
+            &self,
+            request: tonic::Request<super::WaitProcessRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::WaitProcessResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the Logs method.
+        type LogsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::ProcessLogsResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// What a process has printed, and, if asked, what it prints.
+        async fn logs(
+            &self,
+            request: tonic::Request<super::ProcessLogsRequest>,
+        ) -> std::result::Result<tonic::Response<Self::LogsStream>, tonic::Status>;
+    }
+    /// Managed processes: commands that keep running, each a run of the kind `RUN_KIND_PROCESS`. A handle is the id of its run.
+    #[derive(Debug)]
+    pub struct ProcessesServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> ProcessesServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for ProcessesServer<T>
+    where
+        T: Processes,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/rye.v1.Processes/Start" => {
+                    #[allow(non_camel_case_types)]
+                    struct StartSvc<T: Processes>(pub Arc<T>);
+                    impl<
+                        T: Processes,
+                    > tonic::server::UnaryService<super::StartProcessRequest>
+                    for StartSvc<T> {
+                        type Response = super::StartProcessResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StartProcessRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Processes>::start(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StartSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Processes/Stop" => {
+                    #[allow(non_camel_case_types)]
+                    struct StopSvc<T: Processes>(pub Arc<T>);
+                    impl<
+                        T: Processes,
+                    > tonic::server::UnaryService<super::StopProcessRequest>
+                    for StopSvc<T> {
+                        type Response = super::StopProcessResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StopProcessRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Processes>::stop(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StopSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Processes/Restart" => {
+                    #[allow(non_camel_case_types)]
+                    struct RestartSvc<T: Processes>(pub Arc<T>);
+                    impl<
+                        T: Processes,
+                    > tonic::server::UnaryService<super::RestartProcessRequest>
+                    for RestartSvc<T> {
+                        type Response = super::RestartProcessResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RestartProcessRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Processes>::restart(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RestartSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Processes/Status" => {
+                    #[allow(non_camel_case_types)]
+                    struct StatusSvc<T: Processes>(pub Arc<T>);
+                    impl<
+                        T: Processes,
+                    > tonic::server::UnaryService<super::ProcessStatusRequest>
+                    for StatusSvc<T> {
+                        type Response = super::ProcessStatusResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ProcessStatusRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Processes>::status(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StatusSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Processes/List" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListSvc<T: Processes>(pub Arc<T>);
+                    impl<
+                        T: Processes,
+                    > tonic::server::UnaryService<super::ListProcessesRequest>
+                    for ListSvc<T> {
+                        type Response = super::ListProcessesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListProcessesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Processes>::list(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Processes/Wait" => {
+                    #[allow(non_camel_case_types)]
+                    struct WaitSvc<T: Processes>(pub Arc<T>);
+                    impl<
+                        T: Processes,
+                    > tonic::server::UnaryService<super::WaitProcessRequest>
+                    for WaitSvc<T> {
+                        type Response = super::WaitProcessResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WaitProcessRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Processes>::wait(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WaitSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Processes/Logs" => {
+                    #[allow(non_camel_case_types)]
+                    struct LogsSvc<T: Processes>(pub Arc<T>);
+                    impl<
+                        T: Processes,
+                    > tonic::server::ServerStreamingService<super::ProcessLogsRequest>
+                    for LogsSvc<T> {
+                        type Response = super::ProcessLogsResponse;
+                        type ResponseStream = T::LogsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ProcessLogsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Processes>::logs(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = LogsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for ProcessesServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "rye.v1.Processes";
+    impl<T> tonic::server::NamedService for ProcessesServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

@@ -424,3 +424,33 @@ fn statuses_and_kinds_that_this_client_does_not_know_are_errors() {
         assert!(error.to_string().contains(name), "{error}");
     }
 }
+
+#[test]
+fn process_prints_what_scripts_read() {
+    let process = v1::Process {
+        handle: "web-1-a".to_owned(),
+        name: "web".to_owned(),
+        pid: Some(7),
+        status: "running".to_owned(),
+        running: true,
+        uptime_ms: Some(1500),
+        command: "serve".to_owned(),
+        ..v1::Process::default()
+    };
+    let expected = json!({
+        "handle": "web-1-a", "name": "web", "owner": null, "pid": 7, "pgid": 7, "status": "running", "running": true,
+        "ready": false, "uptime": 1.5, "exit_code": null, "signal": null, "cause": null, "restarts": 0,
+        "started_at": null, "reason": null, "command": "serve", "args": [], "cwd": null,
+    });
+    assert_eq!(serde_json::to_value(process).unwrap(), expected);
+    let line = v1::ProcessLine {
+        stream: "stderr".to_owned(),
+        text: "x".to_owned(),
+        attempt: 1,
+        cursor: "1.2".to_owned(),
+        ..v1::ProcessLine::default()
+    };
+    let expected =
+        json!({"at": null, "stream": "stderr", "text": "x", "attempt": 1, "cursor": "1.2"});
+    assert_eq!(serde_json::to_value(line).unwrap(), expected);
+}

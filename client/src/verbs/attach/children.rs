@@ -120,7 +120,8 @@ impl Children {
                 let (depth, label) = (followed.depth, &followed.label);
                 let lines = Lines::of_child(kind, self.style, depth, label);
                 let view = View::new(run.item_id(), run.nodes);
-                followed.shown = Some((view, lines)).filter(|_| kind != RunKind::Tool);
+                let has_steps = !matches!(kind, RunKind::Tool | RunKind::Process);
+                followed.shown = Some((view, lines)).filter(|_| has_steps);
                 None
             }
             ChildMessage::Event(event) => self.event(&event),

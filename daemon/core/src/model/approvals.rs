@@ -129,7 +129,11 @@ impl Approvals {
                 step.error.is_some() && !step.suppressed && step.next_node.is_none()
             }
             Event::Graph(GraphEvent::GraphEnding(_)) => true,
-            Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => ended,
+            Event::Run(_)
+            | Event::Graph(_)
+            | Event::Thread(_)
+            | Event::Tool(_)
+            | Event::Process(_) => ended,
         };
         if ends_walk {
             Arc::make_mut(&mut self.0).retain(Requested::bars);
@@ -140,7 +144,7 @@ impl Approvals {
             Event::Graph(GraphEvent::StepFailed(failed)) => Some(failed.step),
             Event::Graph(GraphEvent::StepCompleted(completed)) => Some(completed.step),
             Event::Graph(_) | Event::Run(RunEvent::StepStarted(_)) => None,
-            Event::Run(_) | Event::Thread(_) | Event::Tool(_) => return,
+            Event::Run(_) | Event::Thread(_) | Event::Tool(_) | Event::Process(_) => return,
         };
         let waits = |asked: &Requested| {
             asked.answer.is_none() && (over.is_none() || asked.approval.step != over)

@@ -8,6 +8,7 @@ mod table;
 
 mod facets;
 mod graph;
+mod process;
 mod run;
 mod thread;
 mod tool;
@@ -33,6 +34,7 @@ use crate::ledger::{AccountId, Operation};
 use self::facets::{ATTEMPT, BEGINS, BOUNDARY, ENDS, PLAIN, PROGRESS, STEP_END};
 pub use self::facets::{Facets, Syncing, While};
 pub use self::graph::*;
+pub use self::process::*;
 pub use self::run::*;
 pub use self::thread::*;
 pub use self::tool::*;
@@ -73,6 +75,7 @@ events! {
         BudgetRaised(BudgetRaised) => PLAIN.during(While::Live),
         HookStarted(HookStarted) => BEGINS,
         HookCompleted(HookCompleted) => PROGRESS,
+        ChildStarted(ChildStarted) => ATTEMPT,
     }
     /// A fact about the walk of a graph.
     Graph(GraphEvent) {
@@ -121,6 +124,14 @@ events! {
     Tool(ToolEvent) {
         ToolCompleted(ToolCompleted) => ENDS,
         ToolCancelled(ToolCancelled) => ENDS,
+    }
+    /// A fact about a managed process.
+    Process(ProcessEvent) {
+        ProcessLaunched(ProcessLaunched) => ATTEMPT,
+        ProcessReady(ProcessReady) => PROGRESS,
+        ProcessRestartRequested(ProcessRestartRequested) => PLAIN.during(While::NotCancelled),
+        ProcessRestartScheduled(ProcessRestartScheduled) => PLAIN,
+        ProcessEnded(ProcessEnded) => ENDS,
     }
 }
 
@@ -182,7 +193,9 @@ impl Event {
             Self::Run(RunEvent::BudgetRaised(raised)) => {
                 Some((&raised.account, Operation::Raise { to: raised.to }))
             }
-            Self::Run(_) | Self::Graph(_) | Self::Thread(_) | Self::Tool(_) => None,
+            Self::Run(_) | Self::Graph(_) | Self::Thread(_) | Self::Tool(_) | Self::Process(_) => {
+                None
+            }
         }
     }
 
@@ -220,7 +233,14 @@ impl Event {
                 None => completed(&done.result),
             },
             Self::Tool(ToolEvent::ToolCancelled(end)) => cancelled(&end.cause),
-            Self::Run(_) | Self::Graph(_) | Self::Thread(_) => return None,
+            Self::Process(ProcessEvent::ProcessEnded(ended)) => {
+                match (&ended.cancelled, &ended.error) {
+                    (Some(cause), _) => cancelled(cause),
+                    (None, Some(error)) => failed(error),
+                    (None, None) => completed(&ended.output()),
+                }
+            }
+            Self::Run(_) | Self::Graph(_) | Self::Thread(_) | Self::Process(_) => return None,
         })
     }
 

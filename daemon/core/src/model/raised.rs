@@ -42,6 +42,7 @@ const fn instead(kind: RunKind) -> &'static str {
         RunKind::Graph => "raise `steps`, `spawns`, `depth` or `spend`",
         RunKind::Thread => "raise `turns`, `tokens`, `duration`, `spawns`, `depth` or `spend`",
         RunKind::Tool => "only `spend` can be raised",
+        RunKind::Process => "a managed process has no limits",
     }
 }
 
@@ -84,7 +85,7 @@ impl Run {
             (RunKind::Graph | RunKind::Thread, Raisable::Depth) => Some(self.below.levels().into()),
             (RunKind::Graph, Raisable::Steps) => Some(self.steps().into()),
             (RunKind::Thread, _) => self.thread()?.used.of(limit),
-            (RunKind::Graph | RunKind::Tool, _) => None,
+            (RunKind::Graph | RunKind::Tool | RunKind::Process, _) => None,
         }
     }
 

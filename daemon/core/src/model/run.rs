@@ -22,7 +22,7 @@ use super::round::Round;
 use super::spec::Spec;
 use super::suspension::{SuspendReason, Suspension};
 use super::work::Work;
-use super::{graph, thread};
+use super::{graph, process, thread};
 use crate::bounds;
 use crate::clock::Timestamp;
 use crate::expr::Vars;
@@ -152,6 +152,15 @@ impl Run {
     /// Returns the state of a thread.
     pub const fn thread(&self) -> Option<&thread::ThreadState> {
         if let Work::Thread(state) = &self.work {
+            Some(state)
+        } else {
+            None
+        }
+    }
+
+    /// Returns the state of a managed process.
+    pub const fn process(&self) -> Option<&process::ProcessState> {
+        if let Work::Process(state) = &self.work {
             Some(state)
         } else {
             None
@@ -403,6 +412,7 @@ impl Run {
     /// True if `event` announces a child run where there was none before.
     fn spawns(&self, event: &Event) -> bool {
         let (slot, child) = match event {
+            Event::Run(RunEvent::ChildStarted(_)) => return true,
             Event::Run(RunEvent::StepStarted(started)) => (Slot::Main, &started.child),
             Event::Run(RunEvent::HookStarted(started)) => {
                 (Slot::Hook(started.index), &started.child)
@@ -414,7 +424,11 @@ impl Run {
                 (Slot::Part(started.position), &started.child)
             }
             Event::Run(RunEvent::CallbackStarted(_)) => return true,
-            Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => return false,
+            Event::Run(_)
+            | Event::Graph(_)
+            | Event::Thread(_)
+            | Event::Tool(_)
+            | Event::Process(_) => return false,
         };
         child.is_some() && self.work.state().child(slot).is_none()
     }
@@ -486,7 +500,10 @@ impl Run {
             }
             RunEvent::ProcessExited(exited) => {
                 let work = self.work.state_mut();
-                return work.attempt_mut(exited.step, exited.slot).is_some();
+                if work.attempt_mut(exited.step, exited.slot).is_none() {
+                    return false;
+                }
+                work.exited(&exited.end);
             }
             RunEvent::CallbackStarted(started) => {
                 let work = self.work.state_mut();
@@ -535,6 +552,7 @@ impl Run {
             | RunEvent::ItemSigned(_)
             | RunEvent::Warning(_)
             | RunEvent::BudgetRaised(_)
+            | RunEvent::ChildStarted(_)
             | RunEvent::RunKilled(_) => {}
         }
         true

@@ -6,6 +6,7 @@ use super::budget::Budget;
 use super::directory::DirectoryIdentity;
 use super::limits::{Limits, is_zero};
 use super::parent_end::{ChildTerms, ParentEnd};
+use super::process::ProcessSpec;
 use super::task::{Extent, GraphSource, RunKind, StartFrom, Task, ThreadSource};
 use super::thread;
 use crate::capability::Layer;
@@ -156,7 +157,7 @@ impl Spec {
     pub const fn graph(&self) -> Option<&GraphSource> {
         match &self.task {
             Task::Graph(task) => Some(&task.source),
-            Task::Unreadable | Task::Thread(_) | Task::Tool => None,
+            Task::Unreadable | Task::Thread(_) | Task::Tool | Task::Process(_) => None,
         }
     }
 
@@ -172,7 +173,15 @@ impl Spec {
     pub const fn thread(&self) -> Option<&ThreadSource> {
         match &self.task {
             Task::Thread(source) => Some(source),
-            Task::Graph(_) | Task::Unreadable | Task::Tool => None,
+            Task::Graph(_) | Task::Unreadable | Task::Tool | Task::Process(_) => None,
+        }
+    }
+
+    /// Returns the command of a managed process.
+    pub fn process(&self) -> Option<&ProcessSpec> {
+        match &self.task {
+            Task::Process(spec) => Some(spec),
+            Task::Graph(_) | Task::Unreadable | Task::Thread(_) | Task::Tool => None,
         }
     }
 
@@ -185,7 +194,7 @@ impl Spec {
     pub fn start_from(&self) -> Option<&StartFrom> {
         match &self.task {
             Task::Graph(task) => task.start_from.as_deref(),
-            Task::Unreadable | Task::Thread(_) | Task::Tool => None,
+            Task::Unreadable | Task::Thread(_) | Task::Tool | Task::Process(_) => None,
         }
     }
 

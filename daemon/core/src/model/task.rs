@@ -1,7 +1,7 @@
 //! The task of a run: by its kind, all data of this kind, and none of another.
 //!
-//! In its stored and shown form a task is fields of the [`Spec`](super::Spec): `kind`, with `graph` and `seed`, or
-//! `thread`.
+//! In its stored and shown form a task is fields of the [`Spec`](super::Spec): `kind`, with `graph` and `seed`,
+//! `thread`, or `process`.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::graph::UnfinishedWork;
+use super::process::ProcessSpec;
 use super::{graph, thread};
 use crate::id::Name;
 
@@ -23,6 +24,8 @@ pub enum RunKind {
     Thread,
     /// One tool call.
     Tool,
+    /// A managed process.
+    Process,
 }
 
 impl RunKind {
@@ -32,6 +35,7 @@ impl RunKind {
             Self::Graph => "graph",
             Self::Thread => "thread",
             Self::Tool => "tool",
+            Self::Process => "process",
         }
     }
 }
@@ -46,6 +50,7 @@ pub enum Task {
     /// A model works on a directive.
     Thread(ThreadSource),
     Tool,
+    Process(Arc<ProcessSpec>),
 }
 
 impl Task {
@@ -56,6 +61,7 @@ impl Task {
             RunKind::Graph => Self::Graph(GraphTask::default()),
             RunKind::Thread => Self::Thread(ThreadSource::default()),
             RunKind::Tool => Self::Tool,
+            RunKind::Process => Self::Process(Arc::default()),
         }
     }
 
@@ -64,6 +70,7 @@ impl Task {
             Self::Graph(_) | Self::Unreadable => RunKind::Graph,
             Self::Thread(_) => RunKind::Thread,
             Self::Tool => RunKind::Tool,
+            Self::Process(_) => RunKind::Process,
         }
     }
 }
@@ -156,6 +163,8 @@ struct TaskFields {
     graph: Option<GraphSource>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     thread: Option<ThreadSource>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    process: Option<Arc<ProcessSpec>>,
 }
 
 /// Reads it through a `Value`: from the buffer of flattened fields serde cannot read a map with numeric keys.
@@ -171,17 +180,23 @@ where
 impl From<Task> for TaskFields {
     fn from(task: Task) -> Self {
         let kind = task.kind();
-        let (graph, start_from, thread) = match task {
-            Task::Graph(GraphTask { source, start_from }) => (Some(source), start_from, None),
-            Task::Thread(source) => (None, None, Some(source)),
-            Task::Unreadable | Task::Tool => (None, None, None),
-        };
-        Self {
+        let mut fields = Self {
             kind,
-            start_from,
-            graph,
-            thread,
+            start_from: None,
+            graph: None,
+            thread: None,
+            process: None,
+        };
+        match task {
+            Task::Graph(GraphTask { source, start_from }) => {
+                fields.graph = Some(source);
+                fields.start_from = start_from;
+            }
+            Task::Thread(source) => fields.thread = Some(source),
+            Task::Process(spec) => fields.process = Some(spec),
+            Task::Unreadable | Task::Tool => {}
         }
+        fields
     }
 }
 
@@ -194,16 +209,18 @@ impl TryFrom<TaskFields> for Task {
             start_from,
             graph,
             thread,
+            process,
         } = fields;
-        match (kind, graph, start_from, thread) {
-            (RunKind::Graph, Some(source), start_from, None) => {
+        match (kind, graph, start_from, thread, process) {
+            (RunKind::Graph, Some(source), start_from, None, None) => {
                 Ok(Self::Graph(GraphTask { source, start_from }))
             }
-            (RunKind::Graph, None, None, None) => Ok(Self::Unreadable),
-            (RunKind::Thread, None, None, Some(source)) => Ok(Self::Thread(source)),
-            (RunKind::Tool, None, None, None) => Ok(Self::Tool),
-            (RunKind::Graph | RunKind::Thread | RunKind::Tool, _, _, _) => Err(
-                "`graph` and `seed` go with the kind `graph`, and `thread` with the kind `thread`",
+            (RunKind::Graph, None, None, None, None) => Ok(Self::Unreadable),
+            (RunKind::Thread, None, None, Some(source), None) => Ok(Self::Thread(source)),
+            (RunKind::Tool, None, None, None, None) => Ok(Self::Tool),
+            (RunKind::Process, None, None, None, Some(spec)) => Ok(Self::Process(spec)),
+            (RunKind::Graph | RunKind::Thread | RunKind::Tool | RunKind::Process, ..) => Err(
+                "`graph` and `seed` go with the kind `graph`, `thread` and `process` with the kind of that name",
             ),
         }
     }

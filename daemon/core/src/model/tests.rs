@@ -2,6 +2,7 @@
 
 mod death;
 mod graph;
+mod process;
 mod raised;
 mod reference;
 mod spawns;
@@ -21,11 +22,11 @@ use crate::expr::Vars;
 use crate::id::{Epoch, ItemId, ItemRef, RunId, Seq};
 use crate::ledger::{AccountId, CallNo, Usage};
 use crate::model::event::{
-    BudgetHeld, BudgetRaised, BudgetSettled, CallbackStarted, CancelRequested, Emitted,
-    ForeachCompleted, GraphCancelled, GraphCompleted, GraphEnding, GraphError, GraphStarted,
-    HookCompleted, HookStarted, HooksBegun, ItemCompleted, ItemSigned, ItemStarted, LimitExtended,
-    ParallelCompleted, ProcessExited, ProcessStarted, RetryScheduled, RunKilled, RunResumed,
-    RunStarted, StepCompleted, StepFailed, StepStarted, StepWaiting, ToolCallProgress,
+    BudgetHeld, BudgetRaised, BudgetSettled, CallbackStarted, CancelRequested, ChildStarted,
+    Emitted, ForeachCompleted, GraphCancelled, GraphCompleted, GraphEnding, GraphError,
+    GraphStarted, HookCompleted, HookStarted, HooksBegun, ItemCompleted, ItemSigned, ItemStarted,
+    LimitExtended, ParallelCompleted, ProcessExited, ProcessStarted, RetryScheduled, RunKilled,
+    RunResumed, RunStarted, StepCompleted, StepFailed, StepStarted, StepWaiting, ToolCallProgress,
     ToolCancelled, ToolCompleted, UncertainAnswered, Warning,
 };
 use crate::money::Usd;
@@ -386,6 +387,13 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ),
         ("signed", signed()),
         (
+            "child",
+            Event::from(ChildStarted {
+                child: RunId::new("y-1-a").unwrap(),
+                name: "server".into(),
+            }),
+        ),
+        (
             "warning",
             Event::from(Warning {
                 node: Some("n".into()),
@@ -529,7 +537,7 @@ fn suspended_after(events: &[Event]) -> Run {
 /// Events that every live run of a kind accepts, and those that every running one accepts in addition.
 const GRAPH: &str = "cancel kill raise killed completed error cancelled";
 const TOOL: &str = "cancel kill raise killed tool tool_cancelled";
-const RUNNING: &str = "asks run emitted signed warning suspended hold";
+const RUNNING: &str = "asks run emitted signed child warning suspended hold";
 
 /// Every position of a run, and the events of [`every_event`] that it accepts there.
 #[expect(clippy::too_many_lines, reason = "a table, one row for each place")]
@@ -675,7 +683,12 @@ fn run_accepts_exactly_the_events_of_its_state() {
     }
 }
 
-const KINDS: [RunKind; 3] = [RunKind::Graph, RunKind::Thread, RunKind::Tool];
+const KINDS: [RunKind; 4] = [
+    RunKind::Graph,
+    RunKind::Thread,
+    RunKind::Tool,
+    RunKind::Process,
+];
 
 #[test]
 fn names_of_events_are_unique_and_each_reads_back() {
@@ -685,6 +698,7 @@ fn names_of_events_are_unique_and_each_reads_back() {
     let seen: BTreeSet<_> = every_event()
         .iter()
         .chain(&thread::events())
+        .chain(&process::events())
         .flat_map(|(_, event)| KINDS.map(|kind| event.name_in(kind)))
         .collect();
     assert_eq!(
@@ -719,7 +733,9 @@ fn suspension_and_resumption_of_a_thread_have_names_of_their_own_and_read_back()
 
 #[test]
 fn name_of_an_event_ends_the_run_if_the_event_has_an_outcome() {
-    for (word, event) in every_event().iter().chain(&thread::events()) {
+    let of_all = every_event().into_iter();
+    let all = of_all.chain(thread::events()).chain(process::events());
+    for (word, event) in all {
         let has_outcome = event.outcome().is_some();
         assert_eq!(Event::ends_run(event.name()), has_outcome, "{word}");
     }

@@ -3,6 +3,7 @@
 mod graph_transitions;
 mod hooks;
 mod items;
+mod process_transitions;
 mod thread_transitions;
 mod tool_transitions;
 
@@ -15,11 +16,12 @@ use super::attempt::{Attempt, Slot};
 use super::event::{Event, StepStarted};
 use super::life::Outcome;
 use super::limits::Raised;
+use super::process_end::ProcessEnd;
 use super::round::Round;
 use super::spec::Spec;
 use super::suspension::Suspension;
 use super::task::RunKind;
-use super::{graph, thread, tool};
+use super::{graph, process, thread, tool};
 use crate::clock::Timestamp;
 use crate::id::RunId;
 
@@ -30,6 +32,7 @@ pub enum Work {
     Graph(graph::GraphState),
     Thread(thread::ThreadState),
     Tool(tool::ToolState),
+    Process(process::ProcessState),
 }
 
 /// The operations that the life of a run needs on the state of its work.
@@ -84,6 +87,9 @@ pub(super) trait WorkState {
 
     fn resume(&mut self, _at: Timestamp, _raised: &Raised) {}
 
+    /// Records the end of the process of an attempt in flight.
+    fn exited(&mut self, _end: &ProcessEnd) {}
+
     fn end(&mut self) {}
 }
 
@@ -93,6 +99,7 @@ impl Work {
             RunKind::Graph => Self::Graph(graph::GraphState::create(spec)),
             RunKind::Thread => Self::Thread(thread::ThreadState::create(spec)),
             RunKind::Tool => Self::Tool(tool::ToolState::default()),
+            RunKind::Process => Self::Process(process::ProcessState::default()),
         }
     }
 
@@ -101,6 +108,7 @@ impl Work {
             Self::Graph(state) => state,
             Self::Thread(state) => state,
             Self::Tool(state) => state,
+            Self::Process(state) => state,
         }
     }
 
@@ -109,6 +117,7 @@ impl Work {
             Self::Graph(state) => state,
             Self::Thread(state) => state,
             Self::Tool(state) => state,
+            Self::Process(state) => state,
         }
     }
 
@@ -122,7 +131,8 @@ impl Work {
                 state.apply(event);
                 true
             }
-            (Self::Graph(_) | Self::Thread(_) | Self::Tool(_), _) => false,
+            (Self::Process(state), Event::Process(event)) => state.apply(at, event),
+            (Self::Graph(_) | Self::Thread(_) | Self::Tool(_) | Self::Process(_), _) => false,
         }
     }
 }

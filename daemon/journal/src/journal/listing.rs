@@ -9,7 +9,7 @@ use rye_core::access::{Caller, Scope};
 use rye_core::clock::Timestamp;
 use rye_core::id::{ItemId, Lsn, RunId};
 use rye_core::ledger::{AccountId, Cost};
-use rye_core::model::{Run, Status};
+use rye_core::model::{Run, RunKind, Status};
 use rye_core::state::{self, Age};
 
 use super::handle::Journal;
@@ -27,6 +27,7 @@ pub struct Filter {
     pub project: Option<String>,
     pub principal: Option<String>,
     pub item: Option<ItemId>,
+    pub kind: Option<RunKind>,
 }
 
 impl Filter {
@@ -54,6 +55,7 @@ impl Filter {
             && has(self.project.as_ref(), run.project)
             && has(self.principal.as_ref(), run.principal)
             && self.item.as_ref().is_none_or(|item| run.item == item)
+            && self.kind.is_none_or(|kind| run.kind == kind)
     }
 }
 
@@ -64,6 +66,7 @@ struct Traits<'a> {
     project: &'a str,
     principal: &'a str,
     item: &'a ItemId,
+    kind: RunKind,
 }
 
 impl<'a> From<&'a Run> for Traits<'a> {
@@ -75,6 +78,7 @@ impl<'a> From<&'a Run> for Traits<'a> {
             project: &spec.project,
             principal: &spec.principal,
             item: &spec.item.id,
+            kind: spec.kind(),
         }
     }
 }
@@ -87,6 +91,7 @@ impl<'a> From<&'a Summary> for Traits<'a> {
             project: &run.project,
             principal: &run.principal,
             item: &run.item.id,
+            kind: run.kind,
         }
     }
 }

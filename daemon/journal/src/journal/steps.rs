@@ -126,7 +126,7 @@ impl Reading {
                 });
             }
             Event::Thread(event) => self.of_thread(event),
-            Event::Run(_) | Event::Graph(_) | Event::Tool(_) => {}
+            Event::Run(_) | Event::Graph(_) | Event::Tool(_) | Event::Process(_) => {}
         }
     }
 

@@ -12,7 +12,10 @@ use std::sync::Arc;
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, Lsn, Seq};
 use rye_core::ledger::{Account, AccountId, CallNo, Hold, Meter, MeterId, Metered, Rows, Usage};
-use rye_core::model::{Event, Extent, GraphTask, Run, Spec, StartFrom, Task, ThreadSource};
+use rye_core::model::{
+    Event, Extent, GraphTask, ProcessSpec, Readiness, RestartPolicy, Run, Spec, StartFrom, Task,
+    ThreadSource,
+};
 use rye_core::money::Usd;
 use rye_core::state::Closed;
 use rye_core::transcript::Head;
@@ -52,6 +55,60 @@ fn thread_task() -> Task {
         text: "# D".into(),
         contract: "{}".into(),
     })
+}
+
+fn process_task() -> Task {
+    Task::Process(Arc::new(ProcessSpec {
+        name: "server".into(),
+        command: "serve".into(),
+        args: Some(vec!["--port".into(), "1".into()]),
+        cwd: Some("web".into()),
+        env: [("A".to_owned(), "b".to_owned())].into(),
+        ready: Readiness::Pattern("listening".into()),
+        ready_timeout_ms: 30_000,
+        restart: RestartPolicy::OnFailure,
+        max_restarts: 5,
+        grace_ms: 5_000,
+    }))
+}
+
+/// The record of a managed process with these events after its start.
+fn managed(events: &[Event]) -> Stored {
+    run(process_task(), &[&[owned()], events].concat())
+}
+
+fn launched() -> Event {
+    event("process_launched", &json!({"attempt": 1, "key": "k"}))
+}
+
+fn process_ready() -> Event {
+    let ready = json!({"attempt": 1, "by": "pattern", "after_ms": 7});
+    event("process_ready", &ready)
+}
+
+fn restart_asked() -> Event {
+    event("process_restart_requested", &json!({"by": "uid:0"}))
+}
+
+fn process_end() -> Value {
+    json!({
+        "exit_code": 1, "cause": "exited", "wall_ms": 3, "cpu_ms": 2, "stdout_bytes": 1, "stderr_bytes": 0,
+    })
+}
+
+fn exited() -> Event {
+    event("process_exited", &json!({"step": 1, "end": process_end()}))
+}
+
+fn rescheduled() -> Event {
+    let payload =
+        json!({"attempt": 2, "because": "failed", "failures": 1, "due": at(9), "error": failure()});
+    event("process_restart_scheduled", &payload)
+}
+
+fn process_ended() -> Event {
+    let payload = json!({"restarts": 0, "end": process_end(), "error": failure(), "elapsed_ms": 4});
+    event("process_ended", &payload)
 }
 
 /// The record of a run with these events.
@@ -385,6 +442,20 @@ fn records() -> Vec<(&'static str, Stored)> {
         (
             "tool_ended",
             run(Task::Tool, &[&call()[..], &[answered()]].concat()),
+        ),
+        ("process_new", run(process_task(), &[owned()])),
+        ("process_starting", managed(&[launched(), process()])),
+        (
+            "process_up",
+            managed(&[launched(), process(), process_ready(), restart_asked()]),
+        ),
+        (
+            "process_paused",
+            managed(&[launched(), exited(), rescheduled()]),
+        ),
+        (
+            "process_ended",
+            managed(&[launched(), exited(), process_ended()]),
         ),
     ]
 }

@@ -14,7 +14,7 @@
 mod cells;
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,12 +22,15 @@ use futures_util::FutureExt as _;
 use rye_core::id::{Name, RunId};
 use rye_core::model::event::RunKilled;
 use rye_core::model::graph::{At, StepWork};
-use rye_core::model::{ApprovalAnswer, Event, Kill, KillReceipt, Run, RunEvent, Status, Verdict};
+use rye_core::model::{
+    ApprovalAnswer, Event, Kill, KillReceipt, ProcessStage, Run, RunEvent, Status, Verdict,
+};
+use rye_core::process::ProcessRequest;
 
 use self::cells::{Cell, CellRequest, Kind, RunPhase, cells};
-use super::rig::{Daemon, PATIENCE, Rig};
+use super::rig::{Daemon, PATIENCE, Rig, caller};
 use super::scripted_effects::{Act, ScriptedEffects, is_node};
-use crate::port::Resume;
+use crate::port::{ProcessOwner, ProcessStart, Resume};
 use crate::services::AttemptCtx;
 use rye_host::task::Group;
 use rye_journal::{Change, Filter, Storage, Syncs};
@@ -52,7 +55,7 @@ impl Cell {
 
     fn item(self) -> &'static str {
         match self.kind {
-            Kind::Tool => "rye/core/echo",
+            Kind::Tool | Kind::Process => "rye/core/echo",
             Kind::Child => "t/above",
             Kind::Graph | Kind::Foreach => "t/run",
         }
@@ -87,7 +90,7 @@ impl Cell {
             Kind::Foreach => {
                 format!("type: foreach, over: [1, 2, 3], as: i, parallel: true, action: {action}")
             }
-            Kind::Graph | Kind::Tool | Kind::Child => format!("action: {action}"),
+            Kind::Graph | Kind::Tool | Kind::Child | Kind::Process => format!("action: {action}"),
         };
         let first = match self.place {
             RunPhase::Waiting => "type: wait, for: 30".to_owned(),
@@ -149,7 +152,9 @@ impl Cell {
     async fn reach(self, rig: &Rig, stage: &ScriptedEffects, daemon: &Daemon) -> CellRuns {
         let depth = self.depth();
         let gate = match (self.place, self.kind) {
+            (RunPhase::Planned | RunPhase::Committed, Kind::Process) => Some("process_launched"),
             (RunPhase::Planned | RunPhase::Committed, _) => Some("step_started"),
+            (RunPhase::Ended, Kind::Process) => Some("process_ended"),
             (RunPhase::Ended, Kind::Tool) => Some("tool_completed"),
             (RunPhase::Ended, Kind::Foreach) => Some("item_completed"),
             (RunPhase::Ended, _) => Some("step_completed"),
@@ -157,7 +162,13 @@ impl Cell {
         };
         let hooks = &daemon.faults.inner;
         hooks.hold(gate.map(|name| (name, depth)));
-        let root = daemon.run(&self.project(rig), self.item()).await;
+        let project = self.project(rig);
+        let root = match self.kind {
+            Kind::Process => process(daemon, &project).await,
+            Kind::Graph | Kind::Foreach | Kind::Tool | Kind::Child => {
+                daemon.run(&project, self.item()).await
+            }
+        };
         if gate.is_some() {
             let mut held = hooks.held.subscribe();
             drop(held.wait_for(|held| *held == 1).await);
@@ -180,7 +191,10 @@ impl Cell {
                     let at = run.graph().map(|graph| &graph.at);
                     let items = at.and_then(At::items);
                     let paused = items.is_some_and(|items| items.retrying.len() == 3);
-                    paused || matches!(at, Some(At::Backoff { .. }))
+                    let process = run.process().map(|process| &process.stage);
+                    paused
+                        || matches!(at, Some(At::Backoff { .. }))
+                        || matches!(process, Some(ProcessStage::Paused { .. }))
                 };
                 until(daemon, &run, waits).await;
             }
@@ -216,6 +230,24 @@ impl Cell {
 struct CellRuns {
     root: RunId,
     run: RunId,
+}
+
+/// Starts a managed process that starts again after a failure.
+async fn process(daemon: &Daemon, directory: &Path) -> RunId {
+    let request = ProcessRequest {
+        command: "serve".to_owned(),
+        restart: Some("on-failure".to_owned()),
+        ..ProcessRequest::default()
+    };
+    let owner = ProcessOwner::Person {
+        layers: vec![caller()],
+        directory: directory.to_owned(),
+    };
+    let process = request.checked().unwrap();
+    let started = daemon
+        .supervisor
+        .start_process(ProcessStart { process, owner });
+    started.await.unwrap().0.id.clone()
 }
 
 fn child_of(daemon: &Daemon, run: &RunId) -> Option<RunId> {
@@ -457,7 +489,7 @@ impl Cell {
                 | CellRequest::SyncHangs
                 | CellRequest::Cancel,
                 RunPhase::Ended,
-                Kind::Tool,
+                Kind::Tool | Kind::Process,
             )
             | (CellRequest::Cancel, RunPhase::Ending, _) => &[Status::Completed],
             (CellRequest::Cancel, _, _) => &[Status::Cancelled],
@@ -559,4 +591,9 @@ async fn tool_cells_keep_rules_in_every_phase() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_run_cells_keep_rules_in_every_phase() {
     play(Kind::Child).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn process_cells_keep_rules_in_every_phase() {
+    play(Kind::Process).await;
 }

@@ -263,11 +263,15 @@ fn copy(from: &Path, to: &Path) {
 
 /// Start request for a run of `item` in `directory` with defaults; the caller may do anything.
 pub(crate) fn request(item: ItemRef, directory: &Path) -> Start {
-    let caller = Layer {
+    Start::of(item, directory.to_owned(), caller())
+}
+
+/// A user who may do everything.
+pub(crate) fn caller() -> Layer {
+    Layer {
         source: "a test".to_owned(),
         patterns: vec!["rye.*".to_owned()],
-    };
-    Start::of(item, directory.to_owned(), caller)
+    }
 }
 
 impl Daemon {

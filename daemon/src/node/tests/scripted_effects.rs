@@ -237,9 +237,9 @@ impl Door {
 /// Number of durable announcements of the attempt, and true if it may happen only once.
 async fn announced(cx: &AttemptCtx) -> (usize, bool) {
     let history = cx.services.journal.history(&cx.run).await.unwrap();
-    let started = history
-        .iter()
-        .filter(|line| line.event_type.ends_with("_started"));
+    let started = history.iter().filter(|line| {
+        line.event_type.ends_with("_started") || line.event_type == "process_launched"
+    });
     let (mut times, mut at_most_once) = (0, false);
     for line in started {
         let payload: Value = serde_json::from_str(&line.payload).unwrap();

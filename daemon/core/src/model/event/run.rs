@@ -271,6 +271,14 @@ pub struct HookCompleted {
     pub error: Option<Failure>,
 }
 
+/// A tool of the run started a run that ends with it: a managed process. Created in the same commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildStarted {
+    pub child: RunId,
+    /// Its name.
+    pub name: String,
+}
+
 impl RunEvent {
     /// A run starts without suspicion.
     pub const fn started(epoch: Epoch) -> Self {

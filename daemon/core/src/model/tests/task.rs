@@ -59,11 +59,12 @@ fn each_task_is_read_as_it_was_written_and_is_fields_of_its_spec() {
         (Task::Unreadable, "graph", vec![]),
         (Task::of(RunKind::Thread), "thread", vec!["thread"]),
         (Task::Tool, "tool", vec![]),
+        (Task::of(RunKind::Process), "process", vec!["process"]),
     ] {
         let stored = stored(task.clone());
         assert_eq!(stored["kind"], kind);
         assert_eq!(task.kind().as_str(), kind);
-        let of_tasks = ["seed", "graph", "thread"];
+        let of_tasks = ["seed", "graph", "thread", "process"];
         let found = of_tasks.into_iter().filter(|name| !stored[name].is_null());
         assert_eq!(found.collect::<Vec<_>>(), fields);
         assert!(
@@ -79,6 +80,7 @@ fn task_refuses_fields_of_other_kinds() {
     let graph = json!(GraphSource::default());
     let thread = json!(ThreadSource::default());
     let seed = json!(start_from());
+    let process = json!(ProcessSpec::default());
     for (kind, fields) in [
         ("graph", json!({"thread": thread})),
         ("graph", json!({"graph": graph, "thread": thread})),
@@ -89,6 +91,9 @@ fn task_refuses_fields_of_other_kinds() {
         ("tool", json!({"graph": graph})),
         ("tool", json!({"thread": thread})),
         ("tool", json!({"seed": seed})),
+        ("tool", json!({"process": process})),
+        ("process", json!({})),
+        ("process", json!({"process": process, "graph": graph})),
     ] {
         let mut stored = stored(Task::Tool);
         stored["kind"] = json!(kind);
@@ -97,7 +102,7 @@ fn task_refuses_fields_of_other_kinds() {
         }
         let refused = read(&stored).unwrap_err();
         assert!(
-            refused.contains("go with the kind"),
+            refused.contains("with the kind"),
             "{kind} {fields}: {refused}"
         );
     }

@@ -17,7 +17,9 @@ pub(super) fn settled(stage: &Stage) -> (String, bool, Because) {
             because,
             ..
         })) => Some((usage.money.to_string(), *estimated, *because)),
-        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) | Event::Process(_) => {
+            None
+        }
     });
     last.unwrap()
 }
@@ -172,7 +174,11 @@ fn turn_without_reported_usage_counts_as_a_turn_and_a_broken_one_does_not() {
     let turns = |stage: &Stage| {
         let last = stage.log.iter().rev().find_map(|event| match event {
             Event::Run(RunEvent::BudgetSettled(settled)) => Some(settled),
-            Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+            Event::Run(_)
+            | Event::Graph(_)
+            | Event::Thread(_)
+            | Event::Tool(_)
+            | Event::Process(_) => None,
         });
         let settled = last.unwrap();
         (settled.estimated, settled.usage.turns)

@@ -52,7 +52,9 @@ fn texts_for_model(stage: &Stage) -> Vec<(Source, String)> {
         Event::Thread(ThreadEvent::CognitionIn(CognitionIn { source, text, .. })) => {
             Some((*source, text.clone()))
         }
-        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) | Event::Process(_) => {
+            None
+        }
     });
     told.collect()
 }

@@ -19,7 +19,9 @@ fn stage(permissions: &str) -> Stage {
 fn started(stage: &Stage) -> Vec<ToolCallStart> {
     let started = stage.log.iter().filter_map(|event| match event {
         Event::Thread(ThreadEvent::ToolCallStart(started)) => Some(ToolCallStart::clone(started)),
-        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) | Event::Process(_) => {
+            None
+        }
     });
     started.collect()
 }

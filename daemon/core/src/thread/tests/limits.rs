@@ -39,7 +39,9 @@ fn requests(stage: &Stage) -> Vec<[String; 4]> {
             current_max,
             proposed_max,
         })) => Some([limit_code, current_value, current_max, proposed_max].map(String::clone)),
-        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) | Event::Process(_) => {
+            None
+        }
     });
     asked.collect()
 }

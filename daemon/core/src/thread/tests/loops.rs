@@ -197,7 +197,9 @@ fn say(stage: &mut Stage, text: &str, stop: Stop) {
 fn warns_of_cut(stage: &Stage) -> bool {
     stage.log.iter().any(|event| match event {
         Event::Run(RunEvent::Warning(Warning { message, .. })) => message.contains("incomplete"),
-        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => false,
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) | Event::Process(_) => {
+            false
+        }
     })
 }
 
@@ -557,7 +559,9 @@ fn refused_reasoning_is_dropped_once() {
             tokens_after,
             ..
         })) => Some((*turn, root, *bytes, *kept_turns, *tokens_after)),
-        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) | Event::Process(_) => {
+            None
+        }
     });
     let (turn, root, bytes, kept, after) = told.unwrap();
     assert_eq!((turn, Some(root), kept), (2, thread.root.as_ref(), 1));
@@ -602,7 +606,9 @@ fn reasoning_that_is_rejected_again_ends_the_thread() {
 fn warnings(stage: &Stage) -> Vec<&str> {
     let told = stage.log.iter().filter_map(|event| match event {
         Event::Run(RunEvent::Warning(Warning { message, .. })) => Some(message.as_str()),
-        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) | Event::Process(_) => {
+            None
+        }
     });
     told.collect()
 }
@@ -755,7 +761,9 @@ fn no_request_without_money_for_smallest_answer() {
         Event::Run(RunEvent::BudgetHeld(BudgetHeld {
             amount, max_output, ..
         })) => Some((*amount, *max_output)),
-        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) | Event::Process(_) => {
+            None
+        }
     });
     let (amount, most) = held.unwrap();
     assert!(

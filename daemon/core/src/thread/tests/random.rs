@@ -289,7 +289,11 @@ fn check_messages(stage: &Stage, seed: u64) {
                 text,
                 ..
             })) => told.push(text.as_str()),
-            Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => {}
+            Event::Run(_)
+            | Event::Graph(_)
+            | Event::Thread(_)
+            | Event::Tool(_)
+            | Event::Process(_) => {}
         }
     }
     let thread = stage.run().thread().unwrap();

@@ -38,7 +38,9 @@ fn heard(stage: &Stage) -> Vec<&str> {
             text,
             ..
         })) => Some(text.as_str()),
-        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) | Event::Process(_) => {
+            None
+        }
     });
     told.collect()
 }

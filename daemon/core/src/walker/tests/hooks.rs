@@ -627,7 +627,9 @@ fn failure_hook_keeps_step_and_key_in_every_try() {
             RunEvent::HookStarted(HookStarted { step, .. })
             | RunEvent::HookCompleted(HookCompleted { step, .. }),
         ) => Some(*step),
-        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) | Event::Process(_) => {
+            None
+        }
     });
     assert_eq!(told.collect::<Vec<_>>(), [2; 6]);
     // In the logs of runs that an older daemon began, keys count the steps completed before.

@@ -154,7 +154,9 @@ fn items_that_never_began_did_not_succeed() {
         Event::Graph(GraphEvent::StepFailed(StepFailed { result, .. })) => {
             Some(Value::clone(result))
         }
-        Event::Graph(_) | Event::Run(_) | Event::Thread(_) | Event::Tool(_) => None,
+        Event::Graph(_) | Event::Run(_) | Event::Thread(_) | Event::Tool(_) | Event::Process(_) => {
+            None
+        }
     });
     let result = result.unwrap();
     assert_eq!(

@@ -7,6 +7,8 @@ pub(super) enum Kind {
     Tool,
     /// A graph run that another one waits for.
     Child,
+    /// A managed process that starts again after a failure.
+    Process,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +47,13 @@ pub(super) enum CellRequest {
     SyncHangs,
 }
 
-const KINDS: [Kind; 4] = [Kind::Graph, Kind::Foreach, Kind::Tool, Kind::Child];
+const KINDS: [Kind; 5] = [
+    Kind::Graph,
+    Kind::Foreach,
+    Kind::Tool,
+    Kind::Child,
+    Kind::Process,
+];
 const PLACES: [RunPhase; 11] = [
     RunPhase::Planned,
     RunPhase::Committed,
@@ -85,6 +93,17 @@ fn impossible(kind: Kind, place: RunPhase, request: CellRequest) -> Option<&'sta
             | RunPhase::AwaitingApproval,
             _,
         ) => Some("a tool run has one call, no hooks, no child runs and no nodes"),
+        (
+            Kind::Process,
+            RunPhase::Hooks
+            | RunPhase::ChildRuns
+            | RunPhase::ChildSuspended
+            | RunPhase::Ending
+            | RunPhase::Waiting
+            | RunPhase::AwaitingApproval,
+            _,
+        ) => Some("a process has attempts and pauses, and no hooks, child runs and nodes"),
+        (Kind::Process, _, CellRequest::Suspend) => Some("a process cannot be suspended"),
         (Kind::Foreach, RunPhase::Waiting | RunPhase::AwaitingApproval, _) => {
             Some("a foreach node neither waits nor asks")
         }

@@ -1,0 +1,76 @@
+//! Facts about a managed process.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::clock::Timestamp;
+use crate::model::failure::Failure;
+use crate::model::process::{ReadySign, RestartReason};
+use crate::model::process_end::ProcessEnd;
+
+/// An attempt is about to start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessLaunched {
+    /// Number of the attempt, from 1. It is the `step` of `process_started` and `process_exited`.
+    pub attempt: u32,
+    /// The idempotency key handed to the process.
+    pub key: String,
+}
+
+/// The attempt in flight is ready.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessReady {
+    pub attempt: u32,
+    pub by: ReadySign,
+    /// Time since its start in milliseconds.
+    pub after_ms: u64,
+}
+
+/// A person or a run requested the attempt in flight to be stopped and another one to follow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessRestartRequested {
+    /// The requester, for people.
+    pub by: String,
+}
+
+/// Another attempt follows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessRestartScheduled {
+    /// Number of that attempt.
+    pub attempt: u32,
+    pub because: RestartReason,
+    /// Failures in a row so far.
+    pub failures: u32,
+    pub due: Timestamp,
+    /// The failure of the attempt before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+}
+
+/// No attempt follows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessEnded {
+    /// Number of attempts after the first one.
+    pub restarts: u32,
+    /// The end of the last attempt, if one has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<ProcessEnd>,
+    /// Absent on success and after a stop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+    /// The user or component that requested the stop, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled: Option<String>,
+    /// Wall time since the process was accepted, in milliseconds.
+    pub elapsed_ms: u64,
+}
+
+impl ProcessEnded {
+    /// Returns the output of the run.
+    pub(super) fn output(&self) -> Arc<Value> {
+        let code = self.end.as_ref().and_then(|end| end.exit_code);
+        Arc::new(json!({"exit_code": code, "restarts": self.restarts}))
+    }
+}

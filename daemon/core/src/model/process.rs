@@ -1,0 +1,194 @@
+//! The model of managed processes: a command that runs until it ends or is stopped, attempt by attempt.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::attempt::Attempt;
+use super::process_end::ProcessEnd;
+use crate::clock::Timestamp;
+
+/// All input of a managed process, as it was requested.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessSpec {
+    pub name: String,
+    /// The program, or a shell command if there are no `args`.
+    pub command: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<String>>,
+    /// The working directory, below the project or absolute; the project without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Variables in addition to those of every tool of the project.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    #[serde(default)]
+    pub ready: Readiness,
+    /// Time in milliseconds for which a start waits until the process is ready.
+    pub ready_timeout_ms: u64,
+    #[serde(default)]
+    pub restart: RestartPolicy,
+    /// Failures in a row after which it is started again.
+    pub max_restarts: u32,
+    /// Time in milliseconds between TERM and KILL.
+    pub grace_ms: u64,
+}
+
+impl ProcessSpec {
+    pub const fn grace(&self) -> Duration {
+        Duration::from_millis(self.grace_ms)
+    }
+
+    pub const fn ready_timeout(&self) -> Duration {
+        Duration::from_millis(self.ready_timeout_ms)
+    }
+}
+
+/// The sign by which a process is ready.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Readiness {
+    /// It is alive a moment after its start.
+    #[default]
+    Alive,
+    /// A line of its output matches this regular expression.
+    Pattern(String),
+    /// A connection to this TCP port of the host succeeds.
+    Port(u16),
+}
+
+impl Readiness {
+    pub const fn sign(&self) -> ReadySign {
+        match self {
+            Self::Alive => ReadySign::Alive,
+            Self::Pattern(_) => ReadySign::Pattern,
+            Self::Port(_) => ReadySign::Port,
+        }
+    }
+}
+
+/// The sign that an attempt has given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadySign {
+    Alive,
+    Pattern,
+    Port,
+}
+
+/// The ends of an attempt after which the next one follows by itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RestartPolicy {
+    #[default]
+    No,
+    /// An exit code other than 0, a signal, or an end of the daemon.
+    OnFailure,
+}
+
+impl RestartPolicy {
+    /// Every policy, the default first.
+    pub const ALL: [Self; 2] = [Self::No, Self::OnFailure];
+
+    /// The word that people write.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::No => "no",
+            Self::OnFailure => "on-failure",
+        }
+    }
+
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.as_str() == word)
+    }
+}
+
+/// The reason for which an attempt follows another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RestartReason {
+    /// The attempt failed.
+    Failed,
+    /// The daemon went down during the attempt.
+    Interrupted,
+    /// A person or a run requested it.
+    Requested,
+}
+
+/// The state of a managed process.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessState {
+    pub stage: ProcessStage,
+    /// Number of attempts so far.
+    #[serde(default)]
+    pub attempts: u32,
+    /// Failures in a row, without an attempt that was up for long.
+    #[serde(default)]
+    pub failures: u32,
+    #[serde(default)]
+    pub requested: RequestedRestart,
+    /// The end of the last attempt that has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_end: Option<Arc<ProcessEnd>>,
+}
+
+impl ProcessState {
+    /// Returns the attempt in flight.
+    pub const fn attempt(&self) -> Option<&Attempt> {
+        match &self.stage {
+            ProcessStage::Starting(attempt) | ProcessStage::Up { attempt, .. } => Some(attempt),
+            ProcessStage::New | ProcessStage::Paused { .. } | ProcessStage::Over => None,
+        }
+    }
+
+    /// Returns the time at which the attempt in flight became ready.
+    pub const fn ready_since(&self) -> Option<Timestamp> {
+        match &self.stage {
+            ProcessStage::Up { since, .. } => Some(*since),
+            ProcessStage::New
+            | ProcessStage::Starting(_)
+            | ProcessStage::Paused { .. }
+            | ProcessStage::Over => None,
+        }
+    }
+
+    /// Number of attempts after the first one.
+    pub const fn restarts(&self) -> u32 {
+        self.attempts.saturating_sub(1)
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProcessStage {
+    /// Nothing was launched yet.
+    #[default]
+    New,
+    /// The attempt in flight is not ready.
+    Starting(Attempt),
+    /// The attempt in flight is ready.
+    Up {
+        attempt: Attempt,
+        since: Timestamp,
+    },
+    /// The next attempt follows at `due`.
+    Paused {
+        due: Timestamp,
+    },
+    Over,
+}
+
+/// The progress of a requested restart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RequestedRestart {
+    /// None is in progress.
+    #[default]
+    None,
+    /// The attempt in flight is to be stopped.
+    Stopping,
+    /// The next attempt is launched and not ready.
+    Starting,
+}

@@ -1,0 +1,160 @@
+//! Every event of a managed process, against every stage.
+
+use super::*;
+use crate::model::event::{
+    ProcessEnded, ProcessLaunched, ProcessReady, ProcessRestartRequested, ProcessRestartScheduled,
+};
+
+fn launched(attempt: u32) -> Event {
+    let key = "k".to_owned();
+    ProcessLaunched { attempt, key }.into()
+}
+
+fn ready(attempt: u32) -> Event {
+    let by = ReadySign::Pattern;
+    let after_ms = 7;
+    ProcessReady {
+        attempt,
+        by,
+        after_ms,
+    }
+    .into()
+}
+
+fn asked() -> Event {
+    ProcessRestartRequested { by: "uid:0".into() }.into()
+}
+
+fn scheduled(attempt: u32) -> Event {
+    ProcessRestartScheduled {
+        attempt,
+        because: RestartReason::Failed,
+        failures: 1,
+        due: Timestamp::from_ms(9),
+        error: Some(Failure::permanent("c", "m")),
+    }
+    .into()
+}
+
+fn ended() -> Event {
+    ProcessEnded {
+        restarts: 1,
+        end: None,
+        error: Some(Failure::permanent("c", "m")),
+        cancelled: None,
+        elapsed_ms: 1,
+    }
+    .into()
+}
+
+pub(super) fn events() -> Vec<(&'static str, Event)> {
+    vec![
+        ("launched", launched(1)),
+        ("launched2", launched(2)),
+        ("ready", ready(1)),
+        ("asked", asked()),
+        ("scheduled2", scheduled(2)),
+        ("over", ended()),
+    ]
+}
+
+fn after(events: &[Event]) -> Run {
+    let mut run = running(RunKind::Process);
+    take(&mut run, events);
+    run
+}
+
+#[test]
+fn process_accepts_exactly_the_events_of_its_stage() {
+    for (stage, run, own) in [
+        ("created", fresh(RunKind::Process), "over"),
+        ("new", running(RunKind::Process), "launched asked over"),
+        (
+            "starting",
+            after(&[launched(1)]),
+            "ready asked scheduled2 over",
+        ),
+        (
+            "up",
+            after(&[launched(1), ready(1)]),
+            "asked scheduled2 over",
+        ),
+        (
+            "paused",
+            after(&[launched(1), scheduled(2)]),
+            "launched2 asked over",
+        ),
+        ("ended", after(&[launched(1), ended()]), ""),
+    ] {
+        let taken: Vec<_> = events()
+            .into_iter()
+            .filter(|(_, event)| {
+                let mut next = run.clone();
+                let taken = next.apply(Timestamp::from_ms(20), event).is_ok();
+                assert!(taken || next == run, "a refused event changes nothing");
+                taken
+            })
+            .map(|(word, _)| word)
+            .collect();
+        assert_eq!(taken, own.split_whitespace().collect::<Vec<_>>(), "{stage}");
+    }
+}
+
+#[test]
+fn no_attempt_and_no_restart_follows_a_stop() {
+    let cancelled = Event::from(CancelRequested { cause: "u".into() });
+    for before in [vec![], vec![launched(1), scheduled(2)]] {
+        let mut run = after(&before);
+        take(&mut run, &[cancelled.clone()]);
+        for event in [launched(1), launched(2), asked()] {
+            let taken = run.clone().apply(Timestamp::from_ms(20), &event);
+            assert!(taken.is_err(), "{event:?}");
+        }
+    }
+}
+
+#[test]
+fn process_and_its_end_belong_to_the_attempt_in_flight() {
+    let mut run = after(&[launched(1), process_of(Slot::Main)]);
+    assert_eq!(run.current_node(), Some(""));
+    assert_eq!(run.step(), Some(1));
+    let attempt = run.process().and_then(ProcessState::attempt).unwrap();
+    assert!(attempt.process.is_some());
+    take(&mut run, &[exit_of(Slot::Main)]);
+    assert!(run.process().unwrap().last_end.is_some());
+    take(&mut run, &[scheduled(2), launched(2)]);
+    assert!(
+        run.apply(Timestamp::from_ms(9), &exit_of(Slot::Main))
+            .is_err()
+    );
+}
+
+#[test]
+fn each_end_of_a_process_is_an_outcome() {
+    let run = after(&[launched(1), exit_of(Slot::Main)]);
+    let error = Failure::permanent("c", "m");
+    for (outcome, status) in [
+        (
+            Outcome::Completed {
+                output: Arc::default(),
+            },
+            Status::Completed,
+        ),
+        (Outcome::Error { error }, Status::Error),
+        (Outcome::Cancelled { cause: "u".into() }, Status::Cancelled),
+    ] {
+        let event = run.ending(Timestamp::from_ms(9), outcome);
+        let mut ended = run.clone();
+        take(&mut ended, &[event]);
+        assert_eq!(ended.status(), status);
+        assert_eq!(ended.attempts().count(), 0);
+    }
+}
+
+#[test]
+fn policy_is_read_by_the_word_that_names_it() {
+    for policy in RestartPolicy::ALL {
+        assert_eq!(RestartPolicy::parse(policy.as_str()), Some(policy));
+    }
+    assert_eq!(RestartPolicy::parse("always"), None);
+}

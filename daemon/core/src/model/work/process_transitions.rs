@@ -1,0 +1,143 @@
+//! The transitions of a managed process.
+
+use std::sync::Arc;
+
+use super::WorkState;
+use crate::clock::Timestamp;
+use crate::model::attempt::{Attempt, AttemptId, Effect, Slot};
+use crate::model::event::{Event, ProcessEnded, ProcessEvent, ProcessLaunched};
+use crate::model::life::Outcome;
+use crate::model::process::{ProcessStage, ProcessState, RequestedRestart};
+use crate::model::process_end::ProcessEnd;
+use crate::model::spec::Spec;
+
+impl ProcessState {
+    /// The only transition of the work. Returns `false` and changes nothing if `event` is impossible in this state.
+    pub(super) fn apply(&mut self, at: Timestamp, event: &ProcessEvent) -> bool {
+        match event {
+            ProcessEvent::ProcessLaunched(launched) => return self.launch(at, launched),
+            ProcessEvent::ProcessReady(ready) => {
+                let ProcessStage::Starting(attempt) = &self.stage else {
+                    return false;
+                };
+                if attempt.id.number != ready.attempt {
+                    return false;
+                }
+                let attempt = attempt.clone();
+                self.stage = ProcessStage::Up { attempt, since: at };
+                if self.requested == RequestedRestart::Starting {
+                    self.requested = RequestedRestart::None;
+                }
+            }
+            ProcessEvent::ProcessRestartRequested(_) => {
+                if self.stage == ProcessStage::Over {
+                    return false;
+                }
+                if self.requested == RequestedRestart::None {
+                    self.requested = RequestedRestart::Stopping;
+                }
+            }
+            ProcessEvent::ProcessRestartScheduled(scheduled) => {
+                if self.attempt().is_none() || scheduled.attempt != self.attempts + 1 {
+                    return false;
+                }
+                self.stage = ProcessStage::Paused { due: scheduled.due };
+                self.failures = scheduled.failures;
+                if self.requested == RequestedRestart::Starting {
+                    // Those who wait for the requested attempt learn that it has failed.
+                    self.requested = RequestedRestart::None;
+                }
+            }
+            ProcessEvent::ProcessEnded(ended) => {
+                if let Some(end) = &ended.end {
+                    self.last_end = Some(Arc::new(end.clone()));
+                }
+                self.stage = ProcessStage::Over;
+                self.requested = RequestedRestart::None;
+            }
+        }
+        true
+    }
+
+    fn launch(&mut self, at: Timestamp, launched: &ProcessLaunched) -> bool {
+        let follows = match self.stage {
+            ProcessStage::New | ProcessStage::Paused { .. } => {
+                launched.attempt == self.attempts + 1
+            }
+            ProcessStage::Starting(_) | ProcessStage::Up { .. } | ProcessStage::Over => false,
+        };
+        if !follows {
+            return false;
+        }
+        let id = AttemptId {
+            step: launched.attempt,
+            slot: Slot::Main,
+            number: launched.attempt,
+        };
+        self.attempts = launched.attempt;
+        self.stage = ProcessStage::Starting(Attempt {
+            key: launched.key.as_str().into(),
+            ..Attempt::new(id, Effect::Idempotent, at)
+        });
+        if self.requested == RequestedRestart::Stopping {
+            self.requested = RequestedRestart::Starting;
+        }
+        true
+    }
+}
+
+impl WorkState for ProcessState {
+    fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_> {
+        Box::new(self.attempt().into_iter())
+    }
+
+    fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt> {
+        match &mut self.stage {
+            ProcessStage::Starting(attempt) | ProcessStage::Up { attempt, .. }
+                if (attempt.id.step, attempt.id.slot) == (step, slot) =>
+            {
+                Some(attempt)
+            }
+            ProcessStage::Starting(_)
+            | ProcessStage::Up { .. }
+            | ProcessStage::New
+            | ProcessStage::Paused { .. }
+            | ProcessStage::Over => None,
+        }
+    }
+
+    fn exited(&mut self, end: &ProcessEnd) {
+        self.last_end = Some(Arc::new(end.clone()));
+    }
+
+    fn location<'a>(&'a self, spec: &'a Spec) -> Option<&'a str> {
+        let spec = spec.process()?;
+        self.attempt().map(|_| spec.name.as_str())
+    }
+
+    fn step(&self) -> Option<u32> {
+        self.attempt().map(|attempt| attempt.id.step)
+    }
+
+    fn end(&mut self) {
+        self.stage = ProcessStage::Over;
+        self.requested = RequestedRestart::None;
+    }
+
+    fn ending(&self, outcome: Outcome, elapsed_ms: u64) -> Option<Event> {
+        let (error, cancelled) = match outcome {
+            Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => (None, None),
+            Outcome::Error { error } => (Some(error), None),
+            Outcome::Cancelled { cause } => (None, Some(cause)),
+            Outcome::Killed { .. } => return None,
+        };
+        let ended = ProcessEnded {
+            restarts: self.restarts(),
+            end: self.last_end.as_deref().cloned(),
+            error,
+            cancelled,
+            elapsed_ms,
+        };
+        Some(ended.into())
+    }
+}

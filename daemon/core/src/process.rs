@@ -1,0 +1,300 @@
+//! The machine of a managed process: attempts, their readiness, and the pauses between them.
+//!
+//! **Order.** One attempt is in flight at a time. An attempt that was in flight when the daemon went down is never
+//! repeated: its process is gone, and another attempt follows, or the run ends as `interrupted`. **Restarts.** An attempt
+//! that fails is followed by another one if the policy says so, after a pause that doubles with each failure in a row. An
+//! attempt that was up for [`STABLE`] ends the row.
+
+mod line_pattern;
+
+mod request;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cas::InputHashes;
+use crate::clock::{Tick, Timestamp, Uptime};
+use crate::id::RunId;
+use crate::machine::{Call, CallOutcome, Certainty, Machine, Move, idempotency_key};
+use crate::model::event::{ProcessLaunched, ProcessReady, ProcessRestartScheduled};
+use crate::model::{
+    Event, Failure, Life, Object, Outcome, ProcessSpec, ProcessStage, ProcessState, ReadySign,
+    RequestedRestart, RestartPolicy, RestartReason, Run, Slot, Work,
+};
+
+pub use self::line_pattern::LinePattern;
+pub use self::request::ProcessRequest;
+
+/// Time after which an attempt that is ready ends a row of failures.
+pub const STABLE: Duration = Duration::from_secs(30);
+/// Pause after the first failure of a row; each further one doubles it.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Report of an attempt that is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready {
+    pub by: ReadySign,
+    /// Time since its start.
+    pub after: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub struct ProcessMachine {
+    run: Arc<Run>,
+    /// True while an attempt of this life of the daemon is in flight.
+    is_running: bool,
+    /// End of the current pause.
+    pause_ends: Option<Uptime>,
+}
+
+impl ProcessMachine {
+    /// Makes a machine for `run`, which may be fresh or recovered after a restart.
+    pub const fn new(run: Arc<Run>) -> Self {
+        Self {
+            run,
+            is_running: false,
+            pause_ends: None,
+        }
+    }
+
+    /// Returns the command and the state; `None` for a run of another kind.
+    fn parts(&self) -> Option<(&ProcessSpec, &ProcessState)> {
+        match &self.run.work {
+            Work::Process(state) => Some((self.run.spec.process()?, state)),
+            Work::Graph(_) | Work::Thread(_) | Work::Tool(_) => None,
+        }
+    }
+
+    fn record(&mut self, now: Timestamp, event: Event) -> Event {
+        Arc::make_mut(&mut self.run)
+            .apply(now, &event)
+            .expect("the machine only emits events its own place allows");
+        event
+    }
+
+    /// Returns the call that carries out the attempt `number`.
+    fn call(&self, now: Timestamp, number: u32) -> Call {
+        let spec = &self.run.spec;
+        let node = spec.process().map_or("", |process| &process.name);
+        Call {
+            step: number,
+            node: node.to_owned(),
+            attempt: number,
+            key: idempotency_key(spec.effect_scope(), node, 0, None, None),
+            ..Call::new(Slot::Main, spec.item.clone(), Object::new(), now)
+        }
+    }
+
+    /// Returns the event by which the attempt after the one in flight is scheduled.
+    fn schedule(
+        &mut self,
+        now: Tick,
+        because: RestartReason,
+        failures: u32,
+        error: Option<Failure>,
+    ) -> Option<Event> {
+        let (_, state) = self.parts()?;
+        let pause = match because {
+            RestartReason::Failed => pause(failures),
+            RestartReason::Interrupted | RestartReason::Requested => Duration::ZERO,
+        };
+        let scheduled = ProcessRestartScheduled {
+            attempt: state.attempts + 1,
+            because,
+            failures,
+            due: now.at.plus(pause),
+            error,
+        };
+        self.pause_ends = Some(now.up.plus(pause));
+        Some(self.record(now.at, scheduled.into()))
+    }
+
+    /// Returns the event that follows from an attempt which the end of the daemon cut off.
+    fn after_interruption(&mut self, now: Tick) -> Option<Event> {
+        let (spec, state) = self.parts()?;
+        let (policy, failures) = (spec.restart, state.failures);
+        if state.requested == RequestedRestart::Stopping {
+            self.schedule(now, RestartReason::Requested, 0, None)
+        } else if policy == RestartPolicy::OnFailure {
+            self.schedule(now, RestartReason::Interrupted, failures, None)
+        } else {
+            let ended = self.run.end_by_failure(now.at, interrupted());
+            Some(self.record(now.at, ended))
+        }
+    }
+
+    /// Returns the next move of a process without an attempt in flight in this life of the daemon.
+    fn advance(&mut self, now: Tick) -> Option<Move> {
+        let (_, state) = self.parts()?;
+        let (next, is_requested) = (
+            state.attempts + 1,
+            state.requested == RequestedRestart::Stopping,
+        );
+        Some(match &state.stage {
+            ProcessStage::New => Move::Call(Vec::new(), Box::new(self.call(now.at, next))),
+            ProcessStage::Starting(_) | ProcessStage::Up { .. } => {
+                Move::Note(vec![self.after_interruption(now)?])
+            }
+            ProcessStage::Paused { due } => {
+                // Across a restart of the daemon the wall clock decides.
+                let left = Duration::from_millis(due.ms_since(now.at)).min(LONGEST_PAUSE);
+                let ends = *self.pause_ends.get_or_insert(now.up.plus(left));
+                if is_requested || ends <= now.up {
+                    Move::Call(Vec::new(), Box::new(self.call(now.at, next)))
+                } else {
+                    Move::Wait(Vec::new(), Some(ends))
+                }
+            }
+            ProcessStage::Over => Move::End(Vec::new()),
+        })
+    }
+
+    /// Returns the event that follows from the end of an attempt by itself.
+    fn after_end(&mut self, now: Tick, outcome: &CallOutcome) -> Option<Event> {
+        let (spec, state) = self.parts()?;
+        let was_stable = state
+            .ready_since()
+            .is_some_and(|since| u128::from(now.at.ms_since(since)) >= STABLE.as_millis());
+        let failures = if was_stable { 1 } else { state.failures + 1 };
+        let is_requested = state.requested == RequestedRestart::Stopping;
+        let may_restart = spec.restart == RestartPolicy::OnFailure
+            && outcome.certainty != Certainty::NeverStarted
+            && failures <= spec.max_restarts;
+        match &outcome.failure {
+            _ if is_requested => self.schedule(now, RestartReason::Requested, 0, None),
+            Some(error) if may_restart => {
+                let error = Some(error.clone());
+                self.schedule(now, RestartReason::Failed, failures, error)
+            }
+            failed => {
+                let end = match failed {
+                    Some(error) => Outcome::Error {
+                        error: error.clone(),
+                    },
+                    None => Outcome::Completed {
+                        output: Arc::default(),
+                    },
+                };
+                let event = self.run.ending(now.at, end);
+                Some(self.record(now.at, event))
+            }
+        }
+    }
+}
+
+/// Returns the pause after that many failures in a row.
+fn pause(failures: u32) -> Duration {
+    let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
+    FIRST_PAUSE.saturating_mul(doubled).min(LONGEST_PAUSE)
+}
+
+fn interrupted() -> Failure {
+    let text = "the daemon went down, and the process with it; `restart: on-failure` starts it again after that";
+    Failure {
+        retryable: true,
+        ..Failure::permanent("interrupted", text)
+    }
+}
+
+impl Machine for ProcessMachine {
+    type Signal = Ready;
+    type Query = Infallible;
+    type Answer = Infallible;
+
+    fn run(&self) -> &Arc<Run> {
+        &self.run
+    }
+
+    fn rebase(&mut self, run: Arc<Run>) {
+        self.run = run;
+    }
+
+    fn next(&mut self, now: Tick) -> Move {
+        match &self.run.life {
+            Life::Running => {}
+            Life::Suspended(_) => return Move::Suspended(Vec::new()),
+            Life::Created | Life::Ended(_) => return Move::End(Vec::new()),
+        }
+        if self.is_running {
+            return Move::Wait(Vec::new(), None);
+        }
+        if let Some(cause) = &self.run.cancel {
+            let event = self.run.end_by_cancel(now.at, cause);
+            return Move::End(vec![self.record(now.at, event)]);
+        }
+        self.advance(now).unwrap_or(Move::End(Vec::new()))
+    }
+
+    fn start(
+        &mut self,
+        now: Tick,
+        call: &Call,
+        _child: Option<RunId>,
+        _hashes: InputHashes,
+    ) -> Vec<Event> {
+        self.is_running = true;
+        self.pause_ends = None;
+        let launched = ProcessLaunched {
+            attempt: call.attempt,
+            key: call.key.clone(),
+        };
+        vec![self.record(now.at, launched.into())]
+    }
+
+    fn conclude(&mut self, now: Tick, _slot: Slot, outcome: &CallOutcome) -> Vec<Event> {
+        self.is_running = false;
+        if let Some(end) = outcome.process.as_deref()
+            && let Work::Process(state) = &mut Arc::make_mut(&mut self.run).work
+        {
+            // The record has it by the `process_exited` of the attempt, which this copy may lack.
+            state.last_end = Some(Arc::new(end.clone()));
+        }
+        self.after_end(now, outcome).into_iter().collect()
+    }
+
+    fn on_signal(&mut self, now: Tick, _slot: Slot, ready: Ready) -> Vec<Event> {
+        let starting = self.parts().and_then(|(_, state)| match &state.stage {
+            ProcessStage::Starting(attempt) => Some(attempt.id.number),
+            ProcessStage::New
+            | ProcessStage::Up { .. }
+            | ProcessStage::Paused { .. }
+            | ProcessStage::Over => None,
+        });
+        let Some(attempt) = starting.filter(|_| self.run.life == Life::Running) else {
+            return Vec::new();
+        };
+        let ready = ProcessReady {
+            attempt,
+            by: ready.by,
+            after_ms: u64::try_from(ready.after.as_millis()).unwrap_or(u64::MAX),
+        };
+        vec![self.record(now.at, ready.into())]
+    }
+
+    fn answered(&mut self, _now: Tick, answer: Infallible) -> Vec<Event> {
+        match answer {}
+    }
+
+    fn useless(&self) -> Vec<Slot> {
+        let is_requested = self
+            .parts()
+            .is_some_and(|(_, state)| state.requested == RequestedRestart::Stopping);
+        let useless = (self.is_running && is_requested).then_some(Slot::Main);
+        useless.into_iter().collect()
+    }
+
+    fn stopped(&mut self, now: Tick, _slot: Slot) -> Vec<Event> {
+        self.is_running = false;
+        let scheduled = self.schedule(now, RestartReason::Requested, 0, None);
+        scheduled.into_iter().collect()
+    }
+
+    fn abandon(&mut self, _slot: Slot) {
+        self.is_running = false;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,321 @@
+//! `rye/agent/threads/managed_subprocess`: starts, watches and stops processes that outlive the call.
+//!
+//! A process belongs to the run that started it, and ends with it; one that a person starts by `execute` belongs to the
+//! person. [`super::reach`] limits the accessible processes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rye_core::model::event::Warning;
+use rye_core::model::{Event, Failure, Object, Run, RunKind};
+use rye_core::process::{LinePattern, ProcessRequest};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::processes::{ACTIVE, seconds};
+use super::reach::{self, actionable, visible};
+use super::session::{Session, invalid, read};
+use crate::port::{ProcessOwner, ProcessStart, ProcessView, Refusal};
+use crate::process_log::{LineWait, LogCursor, LogPage, Wanted};
+use crate::stop::CancelMode;
+use rye_journal::Filter;
+
+/// Lines in the answer of a start.
+const START_LINES: usize = 20;
+/// Default number of lines of `logs`.
+const TAIL: usize = 50;
+/// Limit of the number of lines in an answer.
+const MOST_LINES: usize = 1000;
+/// Default time in seconds of `wait`.
+const WAIT: f64 = 600.0;
+
+#[derive(Debug, Deserialize)]
+struct Params {
+    action: Action,
+    handle_id: Option<String>,
+    thread_id: Option<Value>,
+    tail: Option<usize>,
+    since: Option<String>,
+    #[serde(rename = "for")]
+    wait_for: Option<WaitFor>,
+    pattern: Option<String>,
+    timeout: Option<f64>,
+    all: Option<bool>,
+    #[serde(flatten)]
+    request: ProcessRequest,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Action {
+    Start,
+    Stop,
+    Status,
+    Logs,
+    List,
+    Wait,
+    Restart,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum WaitFor {
+    Ready,
+    Exit,
+    Line,
+}
+
+pub(super) async fn call(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
+    let params: Params = read(params)?;
+    if params.thread_id.is_some() {
+        let message =
+            "`thread_id` of managed_subprocess is ignored: a process belongs to the run that calls"
+                .to_owned();
+        (session.note)(Event::from(Warning {
+            node: None,
+            message,
+        }));
+    }
+    let handle = || {
+        let named = params.handle_id.as_deref();
+        named.ok_or_else(|| invalid("`handle_id` names the process; `action: list` lists them"))
+    };
+    match params.action {
+        Action::Start => start(params.request, session).await,
+        Action::List => list(params.all.unwrap_or_default(), session).await,
+        Action::Status => {
+            let run = process(session, handle()?).await?;
+            Ok(answer(&run, session))
+        }
+        Action::Stop => stop(handle()?, session).await,
+        Action::Restart => restart(handle()?, session).await,
+        Action::Logs => logs(handle()?, &params, session).await,
+        Action::Wait => wait(handle()?, &params, session).await,
+    }
+}
+
+/// The managed process `handle`, if the calling run may see it.
+async fn process(session: &Session<'_>, handle: &str) -> Result<Arc<Run>, Failure> {
+    only_processes(visible(session, handle).await?)
+}
+
+fn only_processes(run: Arc<Run>) -> Result<Arc<Run>, Failure> {
+    if run.spec.kind() == RunKind::Process {
+        return Ok(run);
+    }
+    Err(invalid(format!(
+        "`handle_id`: the run `{}` is no managed process",
+        run.id
+    )))
+}
+
+fn answer(run: &Run, session: &Session<'_>) -> Value {
+    let view = ProcessView::of(run, session.clock.now());
+    let mut document = view.map_or(Value::Null, |view| view.to_json());
+    document["success"] = json!(true);
+    document
+}
+
+async fn start(request: ProcessRequest, session: &Session<'_>) -> Result<Value, Failure> {
+    let process = request.checked().map_err(invalid)?;
+    let ready_timeout = process.ready_timeout();
+    let owner = owner(session).await?;
+    let started = session.runs.start_process(ProcessStart { process, owner });
+    let (run, exists) = started.await.map_err(Refusal::of_run)?;
+    let ready = session.runs.process_ready(run.id.clone(), ready_timeout);
+    let run = ready.await.map_err(Refusal::of_run)?;
+    let failure = run.failure();
+    let was_executed = run.process().is_some_and(|state| state.last_end.is_some());
+    if let Some(failure) = failure.clone().filter(|_| !was_executed) {
+        return Err(failure);
+    }
+    let mut document = answer(&run, session);
+    if let Some(failure) = failure {
+        document["success"] = json!(false);
+        document["error"] = json!(failure.message);
+    }
+    if exists {
+        document["exists"] = json!(true);
+    }
+    let page = session.process_logs.of(&run.id);
+    let page = page.read(Wanted::Last(START_LINES)).await;
+    document["tail"] = tail(page)?["lines"].take();
+    Ok(document)
+}
+
+/// Returns the owner of a process that the calling run starts: itself, or the person for whom a tool run acts.
+async fn owner(session: &Session<'_>) -> Result<ProcessOwner, Failure> {
+    let spec = session.spec;
+    let run = match (spec.kind(), &spec.parent) {
+        (RunKind::Tool, None) => {
+            return Ok(ProcessOwner::Person {
+                layers: spec.layers.clone(),
+                directory: spec.project.clone().into(),
+            });
+        }
+        (RunKind::Tool, Some(parent)) => parent,
+        (RunKind::Graph | RunKind::Thread | RunKind::Process, _) => session.run,
+    };
+    let owner = session.runs.get(run.clone()).await;
+    Ok(ProcessOwner::Run(owner.map_err(Refusal::of_run)?))
+}
+
+async fn list(all: bool, session: &Session<'_>) -> Result<Value, Failure> {
+    let filter = Filter {
+        statuses: if all { Vec::new() } else { ACTIVE.to_vec() },
+        kind: Some(RunKind::Process),
+        ..Filter::default()
+    };
+    let filter = filter.visible_to(reach::caller(session));
+    let runs = session.runs.list(filter).await.map_err(Refusal::of_run)?;
+    let mut processes = Vec::new();
+    for run in runs {
+        // A run that can no longer be read is left out, as it would be a moment later.
+        if let Ok(run) = session.runs.get(run.id.clone()).await {
+            let view = ProcessView::of(&run, session.clock.now());
+            processes.extend(view.map(|view| view.to_json()));
+        }
+    }
+    Ok(json!({"success": true, "count": processes.len(), "processes": processes}))
+}
+
+async fn stop(handle: &str, session: &Session<'_>) -> Result<Value, Failure> {
+    let mut run = only_processes(actionable(session, handle).await?)?;
+    if !run.status().is_terminal() {
+        let cause = format!("the run {}", session.run);
+        let asked = session
+            .runs
+            .cancel(run.id.clone(), cause, CancelMode::Graceful)
+            .await;
+        run = match (asked, session.runs.settled(run.id.clone()).await) {
+            (_, Ok(run)) => run,
+            (Ok(_), Err(refused)) | (Err(refused), Err(_)) => return Err(refused.of_run()),
+        };
+    }
+    let mut document = answer(&run, session);
+    document["stopped"] = json!(run.status().is_terminal());
+    Ok(document)
+}
+
+async fn restart(handle: &str, session: &Session<'_>) -> Result<Value, Failure> {
+    let run = only_processes(actionable(session, handle).await?)?;
+    let by = format!("the run {}", session.run);
+    let restarted = session.runs.restart_process(run.id.clone(), by);
+    let run = restarted.await.map_err(Refusal::of_run)?;
+    Ok(answer(&run, session))
+}
+
+fn cursor(since: Option<&str>) -> Result<Option<LogCursor>, Failure> {
+    let read = |text: &str| {
+        LogCursor::parse(text).ok_or_else(|| {
+            invalid(format!(
+                "`since` is the `cursor` of an earlier answer, not {text:?}"
+            ))
+        })
+    };
+    since.map(read).transpose()
+}
+
+async fn logs(handle: &str, params: &Params, session: &Session<'_>) -> Result<Value, Failure> {
+    let run = process(session, handle).await?;
+    let most = params.tail.unwrap_or(TAIL).min(MOST_LINES);
+    let wanted = match cursor(params.since.as_deref())? {
+        Some(since) => Wanted::After(since, most),
+        None => Wanted::Last(most),
+    };
+    let mut document = tail(session.process_logs.of(&run.id).read(wanted).await)?;
+    document["success"] = json!(true);
+    document["handle_id"] = json!(run.id);
+    Ok(document)
+}
+
+/// The lines of an answer, oldest first.
+fn tail(page: std::io::Result<LogPage>) -> Result<Value, Failure> {
+    let page = page.map_err(|error| {
+        Failure::permanent("unavailable", format!("the output cannot be read: {error}"))
+    })?;
+    let line = |line: &crate::process_log::OutputLine| json!({"at": line.at.to_string(), "stream": line.stream.as_str(), "text": line.text});
+    let lines: Vec<Value> = page.lines.iter().map(line).collect();
+    let mut document = json!({"lines": lines, "cursor": page.next.to_string()});
+    if page.gap > 0 {
+        document["gap"] = json!({"bytes": page.gap});
+    }
+    Ok(document)
+}
+
+async fn wait(handle: &str, params: &Params, session: &Session<'_>) -> Result<Value, Failure> {
+    let run = process(session, handle).await?;
+    let most = seconds("timeout", params.timeout.unwrap_or(WAIT))?;
+    match params.wait_for {
+        None => Err(invalid("`for` is ready, exit or line")),
+        Some(WaitFor::Ready) => {
+            let ready = session.runs.process_ready(run.id.clone(), most);
+            let run = ready.await.map_err(Refusal::of_run)?;
+            let is_ready = run
+                .process()
+                .is_some_and(|state| state.ready_since().is_some());
+            Ok(waited(&run, is_ready, "the process is not ready", session))
+        }
+        Some(WaitFor::Exit) => {
+            let settled = session.runs.settled(run.id.clone());
+            let run = match tokio::time::timeout(most, settled).await {
+                Ok(settled) => settled.map_err(Refusal::of_run)?,
+                Err(_elapsed) => process(session, handle).await?,
+            };
+            let has_ended = run.status().is_terminal();
+            Ok(waited(
+                &run,
+                has_ended,
+                "the process has not ended",
+                session,
+            ))
+        }
+        Some(WaitFor::Line) => {
+            let pattern = params.pattern.as_deref().unwrap_or_default();
+            let pattern =
+                LinePattern::parse(pattern).map_err(|why| invalid(format!("`pattern` {why}")))?;
+            let since = cursor(params.since.as_deref())?;
+            wait_for_line(&run, (&pattern, since, most), session).await
+        }
+    }
+}
+
+/// The answer of a wait, which was fulfilled or not.
+fn waited(run: &Run, fulfilled: bool, unless: &str, session: &Session<'_>) -> Value {
+    let mut document = answer(run, session);
+    document["success"] = json!(fulfilled);
+    if !fulfilled {
+        document["error"] = json!(unless);
+    }
+    document
+}
+
+async fn wait_for_line(
+    run: &Arc<Run>,
+    (pattern, since, most): (&LinePattern, Option<LogCursor>, Duration),
+    session: &Session<'_>,
+) -> Result<Value, Failure> {
+    let log = session.process_logs.of(&run.id);
+    let ended = async {
+        // A run that cannot be read prints nothing more, either.
+        drop(session.runs.settled(run.id.clone()).await);
+    };
+    let found = log.wait_for_line(pattern, since, ended);
+    let found = tokio::time::timeout(most, found).await;
+    let run = process(session, run.id.as_str()).await?;
+    let found = match found {
+        Ok(found) => found.map_err(|error| {
+            Failure::permanent("unavailable", format!("the output cannot be read: {error}"))
+        })?,
+        Err(_elapsed) => LineWait::Ended,
+    };
+    let is_found = matches!(found, LineWait::Line(_));
+    let mut document = waited(&run, is_found, "no line matches", session);
+    if let LineWait::Line(line) = found {
+        document["line"] = json!(line.text);
+        document["stream"] = json!(line.stream.as_str());
+        document["at"] = json!(line.at.to_string());
+        document["cursor"] = json!(line.cursor().to_string());
+    }
+    Ok(document)
+}

@@ -1,0 +1,67 @@
+//! Admission of managed processes.
+
+use std::sync::Arc;
+
+use rye_core::capability::{Layer, Primary};
+use rye_core::id::{ItemId, ItemRef, RunId};
+use rye_core::model::{ProcessSpec, Recovery, Spec, Task};
+
+use super::{Admission, refused};
+use crate::chain::{self, CallOrigin, InheritedVariables};
+use crate::dispatch;
+use crate::native;
+use crate::projects::{ProjectRef, ProjectView};
+use crate::supervisor::error::Error;
+use crate::supervisor::handle::Supervisor;
+use crate::supervisor::request::Start;
+
+/// Returns the tool whose capability a managed process needs.
+pub(in crate::supervisor) fn tool() -> ItemRef {
+    ItemRef::tool(ItemId::new(native::MANAGED_SUBPROCESS).expect("a valid id"))
+}
+
+impl Supervisor {
+    /// Checks the command and fixes everything about the run `id`. A process of a person has the permissions `layers`.
+    pub(in crate::supervisor) async fn admit_process(
+        &self,
+        id: &RunId,
+        request: Start,
+        process: ProcessSpec,
+        layers: Option<Vec<Layer>>,
+    ) -> Result<Spec, Error> {
+        let admission = Admission {
+            services: Arc::clone(&self.shared.services),
+            config: Arc::clone(&self.shared.config),
+        };
+        let budget = self.budget(id, &request).await?;
+        let site = match &request.lineage {
+            Some(lineage) => ProjectRef::from(&*lineage.spec),
+            None => ProjectRef::from(&request.directory),
+        };
+        let run = id.clone();
+        let work = move |inside: &ProjectView<'_>| {
+            let item = &request.item;
+            let resolved = chain::resolve(inside.library, item, None)
+                .map_err(|source| refused(item, source.suggesting(inside.library)))?;
+            let what = (item, resolved.tool().content_hash.as_str());
+            let process = Arc::new(process);
+            let task = Task::Process(Arc::clone(&process));
+            let mut spec = admission.spec(inside, task, what, budget, &request);
+            spec.layers = layers.unwrap_or(spec.layers);
+            spec.recovery = Recovery::Resume;
+            dispatch::permit(&spec, Primary::Execute, item).map_err(|failure| Error::Denied {
+                message: failure.message,
+            })?;
+            let origin = CallOrigin {
+                run,
+                spec: Arc::new(spec.clone()),
+                attempt: 1,
+                key: String::new(),
+            };
+            chain::managed(&process, &origin, InheritedVariables::default())
+                .map_err(|message| Error::Params { message })?;
+            Ok(spec)
+        };
+        self.projects().visit(site, "admit a process", work).await
+    }
+}

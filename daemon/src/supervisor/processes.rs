@@ -1,0 +1,223 @@
+//! Managed processes: their start and restart, for runs and for people.
+//!
+//! **Order.** The run of a process is created in the commit that counts it among the child runs of its owner. Starts
+//! pass one at a time from the search for a process of the same name to that commit. **Races.** A start that finds a
+//! process of its name being stopped waits for its end. A restart that finds one in progress waits for its result.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rye_core::capability::Layer;
+use rye_core::id::RunId;
+use rye_core::model::event::{ChildStarted, ProcessRestartRequested};
+use rye_core::model::{Event, Limits, ProcessStage, RequestedRestart, Run, RunKind, Spec, Status};
+
+use super::admission::process_tool;
+use super::error::Error;
+use super::handle::Supervisor;
+use super::lineage::ALWAYS;
+use super::request::{Lineage, Start};
+use crate::port::{ProcessOwner, ProcessStart};
+use rye_journal::{Change, Filter};
+
+/// Runs per page of a listing.
+const PAGE: usize = 1000;
+/// Time for which a killed process may take to end.
+const KILL_TIME: Duration = Duration::from_secs(10);
+
+impl Supervisor {
+    /// Starts a managed process; returns its run, and true if a live one of the same name and owner existed.
+    pub async fn start_process(&self, request: ProcessStart) -> Result<(Arc<Run>, bool), Error> {
+        let this = self.clone();
+        self.run_to_end(async move { this.start_or_find(request).await })
+            .await
+    }
+
+    async fn start_or_find(&self, request: ProcessStart) -> Result<(Arc<Run>, bool), Error> {
+        let ProcessStart { process, owner } = request;
+        let (start, layers, parent) = match owner {
+            ProcessOwner::Run(owner) => (start_below(&owner), None, Some(owner.id.clone())),
+            ProcessOwner::Person { layers, directory } => {
+                let person = layers.first().cloned().unwrap_or(Layer {
+                    source: String::new(),
+                    patterns: Vec::new(),
+                });
+                let start = Start::of(process_tool(), directory, person);
+                (start, Some(layers), None)
+            }
+        };
+        let journal = self.journal();
+        let (now, random) = (journal.now().seconds(), journal.random());
+        let id = RunId::with_stem(&process.name, now, random);
+        let name = process.name.clone();
+        let spec = self.admit_process(&id, start, process, layers).await?;
+        let spec = Arc::new(spec);
+        loop {
+            let turn = self.shared.process_starts.lock().await;
+            match self.namesake(&name, &spec).await? {
+                Some(run) if run.cancel.is_none() => return Ok((run, true)),
+                Some(stopping) => {
+                    drop(turn);
+                    journal.ended(&stopping.id).await?;
+                }
+                None => {
+                    let run = self.create_process(&id, &name, &spec, parent.as_ref());
+                    let run = run.await?;
+                    drop(turn);
+                    self.launch_created(Arc::clone(&run)).await?;
+                    return Ok((run, false));
+                }
+            }
+        }
+    }
+
+    /// Returns the live process of that name with the owner in `spec`, if there is one.
+    async fn namesake(&self, name: &str, spec: &Spec) -> Result<Option<Arc<Run>>, Error> {
+        let filter = Filter {
+            statuses: vec![Status::Created, Status::Running, Status::Suspended],
+            kind: Some(RunKind::Process),
+            parent: spec.parent.clone(),
+            project: Some(spec.project.clone()),
+            principal: Some(spec.principal.clone()),
+            ..Filter::default()
+        };
+        let live = self.journal().list_all(&filter, PAGE).await?;
+        let of_owner = live.into_iter().filter(|run| run.parent == spec.parent);
+        let mut records = of_owner.filter_map(|run| self.journal().snapshot(&run.id));
+        Ok(records.find(|run| {
+            let process = run.spec.process();
+            let is_live = !run.status().is_terminal();
+            is_live && process.is_some_and(|process| process.name == name)
+        }))
+    }
+
+    async fn create_process(
+        &self,
+        id: &RunId,
+        name: &str,
+        spec: &Arc<Spec>,
+        owner: Option<&RunId>,
+    ) -> Result<Arc<Run>, Error> {
+        let counted = owner.map(|owner| {
+            let started = ChildStarted {
+                child: id.clone(),
+                name: name.to_owned(),
+            };
+            Change::event(owner, started.into())
+        });
+        let created = [
+            Change::create(id, Arc::clone(spec)),
+            Change::event(id, self.first_event(None)),
+        ];
+        let changes = counted.into_iter().chain(created).collect();
+        let committed = self.journal().commit(changes).await?;
+        self.journal().published(committed.ticket).await?;
+        let run = committed.run(id).map(Arc::clone);
+        run.ok_or_else(|| Error::UnknownRun { run: id.clone() })
+    }
+
+    /// Stops the attempt in flight of the process `id`, and starts another one. Returns when it is ready, has ended or
+    /// failed, or at the time limit of its start.
+    pub async fn restart_process(&self, id: &RunId, by: &str) -> Result<Arc<Run>, Error> {
+        let run = self.live_run(id, "restarted").await?;
+        self.require_process(&run)?;
+        let Some((spec, state)) = run.spec.process().zip(run.process()) else {
+            return Ok(run);
+        };
+        if state.requested == RequestedRestart::None {
+            let by = by.to_owned();
+            let asked = Event::from(ProcessRestartRequested { by });
+            if let Err(error) = self.journal().note(id, asked) {
+                let run = self.live_run(id, "restarted").await?;
+                return Err(match &run.cancel {
+                    Some(cause) => Error::Unfit {
+                        run: id.clone(),
+                        problem: format!("it is being stopped by {cause}; start it again"),
+                    },
+                    None => error.into(),
+                });
+            }
+        }
+        let is_over = |run: &Run| {
+            run.process().is_none_or(|state| {
+                let is_settled = state.ready_since().is_some()
+                    || matches!(state.stage, ProcessStage::Paused { .. });
+                state.requested == RequestedRestart::None && is_settled
+            })
+        };
+        let most = spec.grace() + spec.ready_timeout() + KILL_TIME;
+        self.process_until(id, most, is_over).await
+    }
+
+    /// Fails unless `run` is a managed process.
+    pub fn require_process(&self, run: &Run) -> Result<(), Error> {
+        if run.spec.kind() == RunKind::Process {
+            return Ok(());
+        }
+        let problem = "it is no managed process; `ryectl proc ls` lists those".to_owned();
+        let run = run.id.clone();
+        Err(Error::Unfit { run, problem })
+    }
+
+    /// Returns the managed processes that pass `filter`, newest first.
+    pub async fn processes(&self, filter: &Filter) -> Result<Vec<Arc<Run>>, Error> {
+        let mut processes = Vec::new();
+        for run in self.journal().list_all(filter, PAGE).await? {
+            // One that was removed meanwhile is left out.
+            processes.extend(self.journal().run(&run.id).await?);
+        }
+        Ok(processes)
+    }
+
+    /// Returns the record of the process `id` when it is ready or has ended, or after `most`.
+    pub async fn process_ready(&self, id: &RunId, most: Duration) -> Result<Arc<Run>, Error> {
+        let is_ready = |run: &Run| {
+            run.process()
+                .is_none_or(|state| state.ready_since().is_some())
+        };
+        self.process_until(id, most, is_ready).await
+    }
+
+    async fn process_until(
+        &self,
+        id: &RunId,
+        most: Duration,
+        is_so: impl Fn(&Run) -> bool + Send,
+    ) -> Result<Arc<Run>, Error> {
+        let waited = async {
+            loop {
+                let run = self.run_of(id).await?;
+                if run.status().is_terminal() || is_so(&run) {
+                    return Ok(run);
+                }
+                self.moved_on(&run).await?;
+            }
+        };
+        match tokio::time::timeout(most, waited).await {
+            Ok(run) => run,
+            Err(_elapsed) => self.run_of(id).await,
+        }
+    }
+}
+
+/// A start of a process that ends with `owner`.
+fn start_below(owner: &Run) -> Start {
+    let caller = Layer {
+        source: owner.spec.principal.clone(),
+        patterns: Vec::new(),
+    };
+    let lineage = Lineage {
+        callback: None,
+        parent: owner.id.clone(),
+        spec: Arc::clone(&owner.spec),
+        limits: Limits::default(),
+        key: owner.spec.effect_scope().to_owned(),
+        attempt: None,
+        parent_end: ALWAYS,
+    };
+    let directory = owner.spec.project.clone().into();
+    Start {
+        lineage: Some(lineage),
+        ..Start::of(process_tool(), directory, caller)
+    }
+}
