@@ -11,7 +11,9 @@ use super::verb::Cli;
 const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Begin",
-        &["init", "new", "run", "graph", "thread", "execute", "call"],
+        &[
+            "init", "new", "run", "graph", "thread", "execute", "proc", "call",
+        ],
     ),
     (
         "Look at runs",

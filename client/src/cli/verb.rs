@@ -149,7 +149,7 @@ pub(crate) enum Verb {
     /// "item_id": "team/lint", "params": {}}, {"call": "fetch", "item_id": "team/rules"} or {"call": "progress", "fraction": 0.5, "message":
     /// "half"}. Each call is answered by a line with its id and `result` or `error`, in the order in which the calls end.
     #[command(
-        after_help = "Example:\n  echo '{\"id\": 1, \"call\": \"execute\", \"item_id\": \"rye/core/echo\", \"params\": {\"text\": \"hi\"}}' | \"$RYE_CTL\" call"
+        after_help = "Example:\n  echo '{\"id\": 1, \"call\": \"execute\", \"item_id\": \"rye/core/echo\", \"params\": {\"text\": \"hi\"}}' | ryectl call"
     )]
     Call,
     /// List items: what there is to run, where it comes from, and whether it may be used
