@@ -7,6 +7,7 @@
 //! what each start needs by itself follows later. **Failure.** Each problem of the action itself, such as a refused
 //! item, is a failed [`CallOutcome`]. There is no error type.
 
+mod authority;
 mod failures;
 mod logged_output;
 mod mcp;
@@ -21,20 +22,21 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use rye_core::bounds;
-use rye_core::callers::{CALLER_NOT_ALLOWED, Caller};
-use rye_core::capability::{self, Primary};
+use rye_core::capability::Primary;
 use rye_core::definition::{Authority, Inputs};
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::machine::{CallOutcome, Certainty};
 use rye_core::memory::{Charge, Memory};
-use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, Spec};
+use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd};
 use rye_core::thread::ThreadOrder;
-use rye_item::{Item, Library, Space};
+use rye_item::Library;
 use rye_process::masking::Masker;
 use rye_process::{Exit, Spawner, StopReason, Stopper};
 use serde_json::{Value, json};
 use tracing::Instrument as _;
 
+pub use self::authority::{check_caller, permit};
+use self::authority::{check_directive, is_refusal};
 use self::failures::{
     is_project_gone, may_begin_again, refused, unplanned, unstarted, without_project,
 };
@@ -64,9 +66,6 @@ const MOST_SCHEMAS: usize = 1000;
 
 /// Maximum number of pairs of a run and a tool whose warning is remembered. Beyond it a warning may be repeated.
 const MOST_REPORTED: usize = 1000;
-
-/// Failure code of an action that a layer of the run does not allow.
-const DENIED: &str = "permission_denied";
 
 /// Implementation of [`Dispatch`] that starts processes, calls servers and other hosts, and runs native tools.
 #[derive(Debug)]
@@ -370,7 +369,7 @@ impl Dispatcher {
                 Err(Failure::permanent("internal", text).into())
             }
             Err(refused) => {
-                if [DENIED, CALLER_NOT_ALLOWED].contains(&&*refused.code) {
+                if is_refusal(&refused) {
                     let (told, by) = (&refused.message, &cx.spec.principal);
                     cx.warn(format!("{told}; asked for by {by}"));
                 }
@@ -596,26 +595,4 @@ impl From<Failure> for Box<Unsuccessful> {
             failure,
         })
     }
-}
-
-/// Returns an error unless `item` accepts calls by `caller`.
-pub fn check_caller(caller: Caller, item: &Item) -> Result<(), Failure> {
-    let callers = &item.metadata.callers;
-    let checked = callers.check(caller, &item.item, item.path.display());
-    checked.map_err(|refused| Failure::permanent(CALLER_NOT_ALLOWED, refused.to_string()))
-}
-
-/// Returns an error if the directive `item` does not accept calls by `caller`. The admission of its thread reports one
-/// that cannot be read.
-fn check_directive(caller: Caller, library: &Library, item: &ItemRef) -> Result<(), Failure> {
-    match library.resolve(item, Space::Project) {
-        Ok(directive) => check_caller(caller, &directive),
-        Err(_) => Ok(()),
-    }
-}
-
-/// Returns an error that names the layer which does not allow the action, unless every layer of the run allows it.
-pub fn permit(spec: &Spec, primary: Primary, item: &ItemRef) -> Result<(), Failure> {
-    let permitted = capability::permit(&spec.layers, primary, item);
-    permitted.map_err(|denied| Failure::permanent(DENIED, denied.to_string()))
 }
