@@ -18,6 +18,7 @@ mod mcp;
 mod new;
 mod objects;
 mod ps;
+mod stub;
 mod test;
 mod transcript;
 
@@ -54,6 +55,7 @@ pub(crate) use self::proc::{Condition, ProcVerb, ProcessLogs, StartProcess, Wait
 pub(crate) use self::ps::Ps;
 pub(crate) use self::run_name::RunName;
 pub(crate) use self::runs::{Resume, Wait};
+pub(crate) use self::stub::StubVerb;
 pub(crate) use self::test::Test;
 pub(crate) use self::thread::{Say, ThreadShow, ThreadVerb};
 pub(crate) use self::transcript::{Transcript, TranscriptSource};

@@ -2,6 +2,7 @@
 
 mod local_error;
 mod project;
+mod python_stub;
 mod render;
 
 mod input;

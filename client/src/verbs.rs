@@ -33,6 +33,7 @@ mod runs;
 mod schema;
 mod sign;
 mod steps;
+mod stub;
 mod test;
 mod transcript;
 mod trust;
@@ -41,7 +42,7 @@ mod verify;
 use rye_client::exit::Exit;
 
 use crate::cli::{
-    BudgetVerb, CacheVerb, GraphVerb, LockVerb, McpVerb, ObjectsVerb, ThreadVerb, Verb,
+    BudgetVerb, CacheVerb, GraphVerb, LockVerb, McpVerb, ObjectsVerb, StubVerb, ThreadVerb, Verb,
 };
 use crate::failure::Failure;
 use crate::session::Session;
@@ -72,6 +73,7 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Thread(ThreadVerb::Show(show)) => models::show(show, session).await,
         Verb::Models => models::list(session).await,
         Verb::New(draft) => new::new(draft, session),
+        Verb::Stub(StubVerb::Python { items }) => stub::python(&items, session).await,
         Verb::Schema { kind } => schema::schema(kind, session),
         Verb::Thread(ThreadVerb::Say(say)) => runs::say(&say, session).await,
         Verb::Graph(GraphVerb::Show(show)) => graph::show(&show, session).await,

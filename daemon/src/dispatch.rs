@@ -7,47 +7,41 @@
 //! what each start needs by itself follows later. **Failure.** Each problem of the action itself, such as a refused
 //! item, is a failed [`CallOutcome`]. There is no error type.
 
+mod authority;
 mod failures;
 mod logged_output;
 mod managed;
 mod mcp;
 mod outcome;
 mod primaries;
+mod process;
 mod request;
 
-use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use rye_core::bounds;
-use rye_core::callers::{CALLER_NOT_ALLOWED, Caller};
-use rye_core::capability::{self, Layer, Primary};
+use rye_core::capability::Primary;
 use rye_core::definition::{Authority, Inputs};
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::machine::{CallOutcome, Certainty};
 use rye_core::memory::{Charge, Memory};
-use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, ProcessSpec, Spec, Task};
+use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, ProcessSpec, Task};
 use rye_core::thread::ThreadOrder;
-use rye_item::{Item, Library, Space};
+use rye_item::Library;
+use rye_process::Spawner;
 use rye_process::masking::Masker;
-use rye_process::{Exit, Spawner, StopReason, Stopper};
 use serde_json::{Value, json};
 use tracing::Instrument as _;
 
-use self::failures::{
-    is_project_gone, may_begin_again, refused, unplanned, unstarted, without_project,
-};
-use self::logged_output::LoggedOutput;
-use self::outcome::{
-    bound, declared_failure, is_text, judge, printed, process_end, reported_failure,
-    without_secrets,
-};
-use crate::callbacks::{ProgramAttempt, Registered};
+use self::authority::{callbacks, check_directive};
+pub use self::authority::{check_caller, is_refusal, permit};
+use self::failures::{is_project_gone, may_begin_again, refused, unplanned, without_project};
+use self::outcome::{declared_failure, is_text, reported_failure, without_secrets};
 use crate::chain::{
-    self, CallbackAuthority, Chain, InheritedVariables, McpTransport, NativeCall, Plan,
-    ProcessPlan, Terminal, Trace,
+    self, Chain, InheritedVariables, McpTransport, NativeCall, Plan, Terminal, Trace,
 };
 use crate::config::Config;
 use crate::exhausted::Exhausted;
@@ -58,7 +52,6 @@ use crate::projects;
 use crate::services::{
     AttemptCtx, Dispatch, Ended, Order, Prepared, TraceMode, memory_exceeded, timed_out,
 };
-use crate::stop::Stop;
 use rye_host::cache::{self, Cache};
 use rye_host::task;
 
@@ -67,9 +60,6 @@ const MOST_SCHEMAS: usize = 1000;
 
 /// Maximum number of pairs of a run and a tool whose warning is remembered. Beyond it a warning may be repeated.
 const MOST_REPORTED: usize = 1000;
-
-/// Failure code of an action that a layer of the run does not allow.
-const DENIED: &str = "permission_denied";
 
 /// Implementation of [`Dispatch`] that starts processes, calls servers and other hosts, and runs native tools.
 #[derive(Debug)]
@@ -323,23 +313,6 @@ impl Planner {
     }
 }
 
-/// Authority of the program of `tool` in calls of the daemon; `None` if it may make none.
-fn callbacks(tool: &Item) -> Option<CallbackAuthority> {
-    let Some(patterns) = &tool.metadata.permissions else {
-        return Some(CallbackAuthority::default());
-    };
-    let patterns = patterns.iter();
-    let patterns: Vec<_> = patterns.map(|text| capability::normalise(text)).collect();
-    let is_empty = patterns.is_empty();
-    let declared = Layer {
-        source: format!("permissions of {}", tool.item),
-        patterns,
-    };
-    (!is_empty).then_some(CallbackAuthority {
-        declared: Some(declared),
-    })
-}
-
 /// A permitted action.
 enum Found {
     /// Call of the end of the chain with these parameters.
@@ -423,7 +396,7 @@ impl Dispatcher {
                 Err(Failure::permanent("internal", text).into())
             }
             Err(refused) => {
-                if [DENIED, CALLER_NOT_ALLOWED].contains(&&*refused.code) {
+                if is_refusal(&refused) {
                     let (told, by) = (&refused.message, &cx.spec.principal);
                     cx.warn(format!("{told}; asked for by {by}"));
                 }
@@ -449,108 +422,6 @@ impl Dispatcher {
             cx.warn(format!("{item} sets {keys}, which nothing depends on here"));
         }
     }
-
-    async fn process(
-        &self,
-        mut plan: ProcessPlan,
-        cx: &AttemptCtx,
-        masker: &Arc<Masker>,
-        work: &mut Work,
-    ) -> Result<Value, Box<Unsuccessful>> {
-        let registered = register(&mut plan, cx);
-        let masker = match &registered {
-            Some(registered) => Arc::new(masker.and(registered.token())),
-            None => Arc::clone(masker),
-        };
-        let ended = self.contained(plan, cx, masker, work).await;
-        if let Some(registered) = registered {
-            registered.end().await;
-        }
-        ended
-    }
-
-    /// Runs the process of a call to its end.
-    async fn contained(
-        &self,
-        plan: ProcessPlan,
-        cx: &AttemptCtx,
-        masker: Arc<Masker>,
-        work: &mut Work,
-    ) -> Result<Value, Box<Unsuccessful>> {
-        let seconds = plan.process.timeout.as_secs_f64();
-        let limit = format!("{seconds} s (more with {})", plan.time_set_by);
-        let program = plan.process.program.clone();
-        let most = plan.process.output_limit;
-        let running = self
-            .spawner
-            .start(plan.process, &plan.tag)
-            .await
-            .map_err(|error| unstarted(&error))?;
-        work.certainty = Certainty::Unknown;
-        let pid = running.identity().pid;
-        cx.note_process(running.identity().clone());
-        let memory = cx.services.journal.memory();
-        let stopper = Stopper::new();
-        let live = LoggedOutput::new(&cx.output, plan.output_form);
-        let running = running
-            .with_tap(live.tap())
-            .with_masker(masker)
-            .with_memory(Arc::clone(&memory));
-        let exited = tokio::select! {
-            exited = running.finish(stopper.listen()) => exited,
-            never = forward_stop(&cx.stop, &stopper) => match never {},
-            never = cx.output.write() => match never {},
-        };
-        let kept = exited
-            .as_ref()
-            .map_or(&[][..], |exited| exited.stdout.bytes.as_slice());
-        live.close(kept).await;
-        let mut exited = exited.map_err(|error| refused(&error))?;
-        let end = process_end(pid, &exited, cx.stop.urgency());
-        cx.note_process_end(end.clone());
-        work.process = Some(Box::new(end));
-        bound(&mut exited.stdout, most);
-        bound(&mut exited.stderr, most);
-        let captured = std::mem::replace(&mut exited.charge, memory.open());
-        work.charge.join(captured);
-        work.stopped = matches!(
-            exited.ended_by,
-            Some(StopReason::Cancel | StopReason::Kill { .. })
-        );
-        work.receipt.merge(exited.receipt.clone());
-        let printed = printed(&exited);
-        if let (None, Exit::Code(_)) = (exited.ended_by, exited.exit) {
-            work.certainty = Certainty::Known;
-        }
-        let starved = exited.stdout.is_starved || exited.stderr.is_starved;
-        let judged = if starved {
-            Err(memory_exceeded(&memory).into())
-        } else {
-            judge(plan.output_form, &program, exited, &limit, &mut work.charge)
-        };
-        work.note_printed(plan.output_form, printed, &judged);
-        judged
-    }
-}
-
-/// Lets the program of `plan` call the daemon, if it may.
-fn register(plan: &mut ProcessPlan, cx: &AttemptCtx) -> Option<Registered> {
-    let CallbackAuthority { declared } = plan.callbacks.take()?;
-    let attempt = ProgramAttempt {
-        run: cx.run.clone(),
-        step: cx.step,
-        slot: cx.slot,
-        node: cx.node.clone(),
-        number: cx.attempt,
-        key: cx.key.clone(),
-        tag: plan.tag.clone(),
-        layer: declared,
-    };
-    let mut random = [0; 32];
-    getrandom::fill(&mut random).expect("the kernel has a random source");
-    let registered = cx.services.callbacks.register(attempt, random);
-    plan.process.env.extend(registered.variables());
-    Some(registered)
 }
 
 async fn native_call(
@@ -603,19 +474,6 @@ fn timing(resolved: Duration, verifying: Duration, planned: Duration) -> Value {
         "verify_us": micros(verifying),
         "plan_us": micros(plan),
     })
-}
-
-/// Forwards the run's stop signal to the process of its call, and each escalation of it.
-async fn forward_stop(stop: &Stop, stopper: &Stopper) -> Infallible {
-    stop.due().await;
-    let mut signal = stop.changes();
-    loop {
-        stopper.stop(match stop.grace() {
-            Some(grace) => StopReason::Kill { grace },
-            None => StopReason::Cancel,
-        });
-        signal.changed().await;
-    }
 }
 
 /// Facts collected while an action is carried out.
@@ -690,26 +548,4 @@ impl From<Failure> for Box<Unsuccessful> {
             failure,
         })
     }
-}
-
-/// Returns an error unless `item` accepts calls by `caller`.
-pub fn check_caller(caller: Caller, item: &Item) -> Result<(), Failure> {
-    let callers = &item.metadata.callers;
-    let checked = callers.check(caller, &item.item, item.path.display());
-    checked.map_err(|refused| Failure::permanent(CALLER_NOT_ALLOWED, refused.to_string()))
-}
-
-/// Returns an error if the directive `item` does not accept calls by `caller`. The admission of its thread reports one
-/// that cannot be read.
-fn check_directive(caller: Caller, library: &Library, item: &ItemRef) -> Result<(), Failure> {
-    match library.resolve(item, Space::Project) {
-        Ok(directive) => check_caller(caller, &directive),
-        Err(_) => Ok(()),
-    }
-}
-
-/// Returns an error that names the layer which does not allow the action, unless every layer of the run allows it.
-pub fn permit(spec: &Spec, primary: Primary, item: &ItemRef) -> Result<(), Failure> {
-    let permitted = capability::permit(&spec.layers, primary, item);
-    permitted.map_err(|denied| Failure::permanent(DENIED, denied.to_string()))
 }

@@ -48,6 +48,7 @@ mod policy;
 mod printed;
 mod process_end;
 mod secrets;
+mod stub;
 mod tool;
 mod trust;
 mod zoo;

@@ -164,6 +164,8 @@ impl<'w> Host<'w> {
             || reach == Reach::Always
             || (reach == Reach::WhenStopped && end != End::Exit);
         assert!(left.is_empty() || !is_found, "{shape} {end:?}: {left:?}");
+        // They would slow the other shapes down.
+        end_survivors(&formed.marker);
         if let Some(receipt) = receipt {
             let what = format!("{shape} {end:?}: {receipt}");
             assert_eq!(receipt["complete"], self.has_cgroups, "{what}");
@@ -179,18 +181,17 @@ impl<'w> Host<'w> {
         }
     }
 
-    /// Checks all shapes at these ends, all at the same time.
-    fn check_all(&self, ends: &[End]) {
+    /// Checks shapes at this end, all at the same time: all shapes if `RYE_ZOO` is `all`, else every second one.
+    fn check_all(&self, end: End) {
+        let checks_all = std::env::var_os("RYE_ZOO").is_some_and(|shapes| shapes == "all");
+        let first = usize::from(matches!(end, End::Timeout | End::Kill));
+        let step = if checks_all { 1 } else { 2 };
+        let first = if checks_all { 0 } else { first };
         thread::scope(|scope| {
-            for end in ends {
-                for (shape, reach) in SHAPES {
-                    let name = format!("{shape} {end:?}");
-                    let check = move || self.check(shape, reach, *end);
-                    thread::Builder::new()
-                        .name(name)
-                        .spawn_scoped(scope, check)
-                        .unwrap();
-                }
+            for (shape, reach) in SHAPES.into_iter().skip(first).step_by(step) {
+                let named = thread::Builder::new().name(format!("{shape} {end:?}"));
+                let check = move || self.check(shape, reach, end);
+                named.spawn_scoped(scope, check).unwrap();
             }
         });
     }
@@ -209,6 +210,7 @@ impl<'w> Host<'w> {
 
 /// Ends the processes that a test without cgroups leaves.
 fn end_survivors(marker: &Path) {
+    fs::write(marker.with_added_extension("end"), "").unwrap();
     until("the survivors to end", || {
         let left = processes::with_argument(marker);
         for pid in &left {
@@ -248,7 +250,7 @@ fn nothing_outlives_its_attempt(has_cgroups: bool) {
     };
     let host = Host::new(&world, has_cgroups);
     for end in ENDS {
-        host.check_all(&[end]);
+        host.check_all(end);
     }
 }
 
@@ -299,7 +301,9 @@ fn nothing_outlives_the_next_start(has_cgroups: bool) {
     let _daemon = start(&world, has_cgroups);
     for (shape, reach, formed) in formed {
         let left = processes::with_argument(&formed.marker);
-        let is_found = has_cgroups || reach == Reach::Always;
+        // Without its leader a group is not signalled as a whole, so a storm is faster than the sweep.
+        let is_storm = STORMS.contains(&shape);
+        let is_found = has_cgroups || (reach == Reach::Always && !is_storm);
         assert!(left.is_empty() || !is_found, "{shape}: {left:?}");
         end_survivors(&formed.marker);
     }
@@ -320,9 +324,10 @@ fn nothing_of_an_ordinary_user_outlives_its_attempt(cgroup: Option<&Subtree>) {
     let mut host = Host::new(&world, cgroup.is_some());
     rye_tests::binaries::copy(Path::new(PROGRAM), &world.root().join("zoo-program"));
     let user = User::of(&world);
-    let _started = user.run(cgroup, "ryectl daemon start");
+    let _started = user.run(cgroup, "ryectl daemon start 2>/dev/null");
     host.user = Some(user);
-    host.check_all(&[End::Exit, End::Kill]);
+    host.check_all(End::Exit);
+    host.check_all(End::Kill);
     let _stopped = host.ryectl("daemon stop").ok();
 }
 

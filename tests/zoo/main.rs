@@ -9,7 +9,7 @@
 //! `MARKER` is an absolute path. It is an argument of each process, so a test finds the processes by
 //! `/proc/<pid>/cmdline`. Each process adds a byte to that file once it has its final form. When all have, the leader
 //! creates `<MARKER>.ready`; its text is the reason if this host refuses the shape. Every process ends by itself after
-//! [`LIFE`].
+//! [`LIFE`]. Lines of processes that fork and end, which no test can signal, end once `<MARKER>.end` exists.
 #![expect(
     unsafe_code,
     clippy::exit,
@@ -24,6 +24,7 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::path::Path;
 use std::process::exit;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,7 +43,7 @@ const MANY: usize = 200;
 /// Size of the farm of zombies.
 const ZOMBIES: usize = 50;
 /// Life of one process of a storm.
-const GUST: Duration = Duration::from_millis(3);
+const GUST: Duration = Duration::from_millis(8);
 /// Highest descriptor that the shape without descriptors closes.
 const MOST_DESCRIPTORS: i32 = 1024;
 
@@ -194,8 +195,10 @@ impl Zoo {
         written.expect("the file of the marker takes a byte");
     }
 
+    /// True until the end of its life, or until the test creates `<MARKER>.end`.
     fn is_young(&self) -> bool {
-        self.began.elapsed() < LIFE
+        let is_ended = || Path::new(&format!("{}.end", self.marker)).exists();
+        self.began.elapsed() < LIFE && !is_ended()
     }
 
     /// Waits for the end of its life.

@@ -49,7 +49,9 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ),
     (
         "Items",
-        &["ls", "show", "fetch", "schema", "test", "mcp", "models"],
+        &[
+            "ls", "show", "fetch", "schema", "stub", "test", "mcp", "models",
+        ],
     ),
     (
         "Trust",

@@ -6,6 +6,7 @@ use super::item_name::ItemName;
 use super::lock::LockVerb;
 use super::proc::ProcVerb;
 use super::run_name::RunName;
+use super::stub::StubVerb;
 use super::thread::ThreadVerb;
 use super::verb::Verb;
 
@@ -62,6 +63,7 @@ impl Verb {
             Self::Execute(execute) => (Vec::new(), vec![&mut execute.item]),
             Self::Fetch(fetch) => (Vec::new(), fetch.item.iter_mut().collect()),
             Self::Show(show) => (Vec::new(), vec![&mut show.item]),
+            Self::Stub(StubVerb::Python { items }) => (Vec::new(), items.iter_mut().collect()),
             Self::Lock(LockVerb::Create(tools)) => (Vec::new(), tools.tools.iter_mut().collect()),
             Self::Lock(LockVerb::Verify { tools }) => (Vec::new(), tools.iter_mut().collect()),
             Self::Thread(ThreadVerb::Say(say)) => (vec![&mut say.run], Vec::new()),

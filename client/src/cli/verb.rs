@@ -20,6 +20,7 @@ use super::objects::{CacheVerb, ObjectsVerb};
 use super::proc::ProcVerb;
 use super::ps::Ps;
 use super::runs::{OneRun, Resume, Runs, Wait};
+use super::stub::StubVerb;
 use super::test::Test;
 use super::thread::ThreadVerb;
 use super::transcript::Transcript;
@@ -125,6 +126,14 @@ pub(crate) enum Verb {
         after_help = "Example:\n  ryectl new directive team/review"
     )]
     New(NewVerb),
+    /// Print typed functions that call items, for programs of tools
+    ///
+    /// They are made from the descriptions and the input schemas of the items. The same items give the same text.
+    #[command(
+        subcommand,
+        after_help = "Example:\n  ryectl stub python rye/bash team/greet > items.py"
+    )]
+    Stub(StubVerb),
     /// Print the JSON Schema of a type of file, for editors
     ///
     /// An editor that knows it completes keys, shows what they are for, and marks what is wrong. `graph validate` looks further.

@@ -140,7 +140,11 @@ pub(super) async fn matching(
     Ok(names.collect::<Result<_, _>>()?)
 }
 
-pub(super) async fn show(name: &ItemName, session: &mut Session) -> Result<Exit, Failure> {
+/// Requests the description of an item.
+pub(super) async fn describe(
+    name: &ItemName,
+    session: &mut Session,
+) -> Result<v1::DescribeResponse, Failure> {
     let (kind, id) = match name.as_str().split_once(':') {
         Some((word, id)) => (v1::ItemType::from(word.parse::<ItemKind>()?), id),
         None => (v1::ItemType::Unspecified, name.as_str()),
@@ -152,7 +156,11 @@ pub(super) async fn show(name: &ItemName, session: &mut Session) -> Result<Exit,
         }),
         project: session.project()?.display().to_string(),
     };
-    let described = session.client().await?.describe(request).await?;
+    Ok(session.client().await?.describe(request).await?)
+}
+
+pub(super) async fn show(name: &ItemName, session: &mut Session) -> Result<Exit, Failure> {
+    let described = describe(name, session).await?;
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&described)?,

@@ -9,6 +9,7 @@
 //!
 //! **Order.** The admission is one visit to the project in its file pool. **Never** on a worker of the runtime.
 
+mod authority;
 mod declared;
 mod process;
 mod repairs;
@@ -20,8 +21,7 @@ pub(super) mod variables;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rye_core::callers::Caller;
-use rye_core::capability::{self, Layer, Primary};
+use rye_core::capability::{self, Layer};
 use rye_core::definition::{self, Action, Caching, Finding, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::expr::{did_you_mean, nearest};
@@ -32,7 +32,7 @@ use rye_core::model::{
     StartFrom, Task,
 };
 use rye_core::policy::Policy;
-use rye_item::{Item, Library, Snapshot};
+use rye_item::{Library, Snapshot};
 
 pub(super) use self::process::tool as process_tool;
 pub(super) use self::thread::risks;
@@ -42,7 +42,6 @@ use super::lineage::{limits_of_child, of_runs_only};
 use super::request::{Admitted, Start, StartAt};
 use crate::chain::{self, Chain, Terminal};
 use crate::config::Config;
-use crate::dispatch;
 use crate::inspect::runnable;
 use crate::projects::{ProjectRef, ProjectView};
 use crate::services::Services;
@@ -98,7 +97,7 @@ impl Admission {
     ) -> Result<Admitted, Error> {
         let resolved = chain::resolve(inside.library, item, None)
             .map_err(|source| refused(item, source.suggesting(inside.library)))?;
-        check_person(&request, resolved.tool())?;
+        authority::check_person(&request, resolved.tool())?;
         let admitted = match resolved.terminal {
             Terminal::Graph => self.admit_graph(inside, budget, &resolved, request)?,
             Terminal::Native(_) | Terminal::Process | Terminal::Http | Terminal::Mcp(_) => {
@@ -270,9 +269,7 @@ impl Admission {
         }
         let what = (&tool.item, &*tool.content_hash);
         let mut spec = self.spec(inside, Task::Tool, what, budget, &request);
-        dispatch::permit(&spec, Primary::Execute, &spec.item).map_err(|failure| Error::Denied {
-            message: failure.message,
-        })?;
+        authority::check_permissions(&spec)?;
         let above = request.lineage.as_ref().map(|lineage| &lineage.limits);
         spec.limits = limits_of_child(&spec.limits, &Limits::default(), above);
         let (snapshot, policy) = self.configuration(&spec.item, library)?;
@@ -361,18 +358,6 @@ fn refuse_foreign(item: &ItemRef, request: &Start) -> Result<(), Error> {
         (_, Some((field, _))) => format!("`{field}` is for threads, and `{item}` is no directive"),
     };
     Err(Error::Params { message })
-}
-
-/// Refuses a new run that a person starts of an item which is not meant for people.
-fn check_person(request: &Start, item: &Item) -> Result<(), Error> {
-    let is_continued = matches!(request.start_at, StartAt::Continue { .. });
-    if request.lineage.is_some() || is_continued {
-        return Ok(());
-    }
-    let checked = dispatch::check_caller(Caller::Person, item);
-    checked.map_err(|failure| Error::CallerNotAllowed {
-        message: failure.message,
-    })
 }
 
 /// Layers of a run before its own declaration: those of the caller or of the original run, and the restrictions of the

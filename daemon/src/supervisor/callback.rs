@@ -29,6 +29,7 @@ use super::execute::{Executed, Lookup};
 use super::handle::{Begin, Beginner, CALLBACK_KEY, EnvelopeRequest, Launch, Supervisor};
 use crate::callbacks::{Closed, Program};
 use crate::chain::{CallOrigin, Chain, Plan};
+use crate::dispatch;
 use crate::drive;
 use crate::index::FetchRequest;
 use crate::port::{ChildRequest, Nest, Nested, NestedCallback};
@@ -145,7 +146,7 @@ impl Supervisor {
                 }),
             },
             Err(failure) => {
-                self.warn_of_denial(program, &parent, &failure);
+                self.warn_of_refusal(program, &parent, &failure);
                 return Ok((refusal(prepared.envelope(), failure), found));
             }
         };
@@ -272,9 +273,9 @@ impl Supervisor {
         Ok(prepared.pop().expect("each order is answered"))
     }
 
-    /// Records a denial as for an action of the run itself.
-    fn warn_of_denial(&self, program: &Program, parent: &Run, failure: &Failure) {
-        if failure.code != "permission_denied" {
+    /// Records a refusal as for an action of the run itself.
+    fn warn_of_refusal(&self, program: &Program, parent: &Run, failure: &Failure) {
+        if !dispatch::is_refusal(failure) {
             return;
         }
         let node = Some(program.node.clone()).filter(|node| !node.is_empty());

@@ -1,0 +1,136 @@
+//! Calls that run as processes.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use rye_core::machine::Certainty;
+use rye_process::masking::Masker;
+use rye_process::{Exit, StopReason, Stopper};
+use serde_json::Value;
+
+use super::failures::{refused, unstarted};
+use super::logged_output::LoggedOutput;
+use super::outcome::{bound, judge, printed, process_end};
+use super::{Dispatcher, Unsuccessful, Work};
+use crate::callbacks::{ProgramAttempt, Registered};
+use crate::chain::{CallbackAuthority, ProcessPlan};
+use crate::services::{AttemptCtx, memory_exceeded};
+use crate::stop::Stop;
+
+impl Dispatcher {
+    /// Runs the process of a call. Its program may call the daemon meanwhile.
+    pub(super) async fn process(
+        &self,
+        mut plan: ProcessPlan,
+        cx: &AttemptCtx,
+        masker: &Arc<Masker>,
+        work: &mut Work,
+    ) -> Result<Value, Box<Unsuccessful>> {
+        let registered = register(&mut plan, cx);
+        let masker = match &registered {
+            Some(registered) => Arc::new(masker.and(registered.token())),
+            None => Arc::clone(masker),
+        };
+        let ended = self.contained(plan, cx, masker, work).await;
+        if let Some(registered) = registered {
+            registered.end().await;
+        }
+        ended
+    }
+
+    /// Runs the process of a call to its end.
+    async fn contained(
+        &self,
+        plan: ProcessPlan,
+        cx: &AttemptCtx,
+        masker: Arc<Masker>,
+        work: &mut Work,
+    ) -> Result<Value, Box<Unsuccessful>> {
+        let seconds = plan.process.timeout.as_secs_f64();
+        let limit = format!("{seconds} s (more with {})", plan.time_set_by);
+        let program = plan.process.program.clone();
+        let most = plan.process.output_limit;
+        let running = self
+            .spawner
+            .start(plan.process, &plan.tag)
+            .await
+            .map_err(|error| unstarted(&error))?;
+        work.certainty = Certainty::Unknown;
+        let pid = running.identity().pid;
+        cx.note_process(running.identity().clone());
+        let memory = cx.services.journal.memory();
+        let stopper = Stopper::new();
+        let live = LoggedOutput::new(&cx.output, plan.output_form);
+        let running = running
+            .with_tap(live.tap())
+            .with_masker(masker)
+            .with_memory(Arc::clone(&memory));
+        let exited = tokio::select! {
+            exited = running.finish(stopper.listen()) => exited,
+            never = forward_stop(&cx.stop, &stopper) => match never {},
+            never = cx.output.write() => match never {},
+        };
+        let kept = exited
+            .as_ref()
+            .map_or(&[][..], |exited| exited.stdout.bytes.as_slice());
+        live.close(kept).await;
+        let mut exited = exited.map_err(|error| refused(&error))?;
+        let end = process_end(pid, &exited, cx.stop.urgency());
+        cx.note_process_end(end.clone());
+        work.process = Some(Box::new(end));
+        bound(&mut exited.stdout, most);
+        bound(&mut exited.stderr, most);
+        let captured = std::mem::replace(&mut exited.charge, memory.open());
+        work.charge.join(captured);
+        work.stopped = matches!(
+            exited.ended_by,
+            Some(StopReason::Cancel | StopReason::Kill { .. })
+        );
+        work.receipt.merge(exited.receipt.clone());
+        let printed = printed(&exited);
+        if let (None, Exit::Code(_)) = (exited.ended_by, exited.exit) {
+            work.certainty = Certainty::Known;
+        }
+        let starved = exited.stdout.is_starved || exited.stderr.is_starved;
+        let judged = if starved {
+            Err(memory_exceeded(&memory).into())
+        } else {
+            judge(plan.output_form, &program, exited, &limit, &mut work.charge)
+        };
+        work.note_printed(plan.output_form, printed, &judged);
+        judged
+    }
+}
+
+/// Lets the program of `plan` call the daemon, if it may.
+fn register(plan: &mut ProcessPlan, cx: &AttemptCtx) -> Option<Registered> {
+    let CallbackAuthority { declared } = plan.callbacks.take()?;
+    let attempt = ProgramAttempt {
+        run: cx.run.clone(),
+        step: cx.step,
+        slot: cx.slot,
+        node: cx.node.clone(),
+        number: cx.attempt,
+        key: cx.key.clone(),
+        tag: plan.tag.clone(),
+        layer: declared,
+    };
+    let mut random = [0; 32];
+    getrandom::fill(&mut random).expect("the kernel has a random source");
+    let registered = cx.services.callbacks.register(attempt, random);
+    plan.process.env.extend(registered.variables());
+    Some(registered)
+}
+
+/// Forwards the run's stop signal to the process of its call, and each escalation of it.
+async fn forward_stop(stop: &Stop, stopper: &Stopper) -> Infallible {
+    stop.due().await;
+    let mut signal = stop.changes();
+    loop {
+        stopper.stop(match stop.grace() {
+            Some(grace) => StopReason::Kill { grace },
+            None => StopReason::Cancel,
+        });
+        signal.changed().await;
+    }
+}

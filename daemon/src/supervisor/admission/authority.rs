@@ -1,0 +1,30 @@
+//! Authority to start a run: the permissions of a tool run, and the caller who starts a run that no other run starts.
+
+use rye_core::callers::Caller;
+use rye_core::capability::Primary;
+use rye_core::model::Spec;
+use rye_item::Item;
+
+use super::super::error::Error;
+use super::super::request::{Start, StartAt};
+use crate::dispatch;
+
+/// Refuses a new run that a person starts of an item which is not meant for people.
+pub(super) fn check_person(request: &Start, item: &Item) -> Result<(), Error> {
+    let is_continued = matches!(request.start_at, StartAt::Continue { .. });
+    if request.lineage.is_some() || is_continued {
+        return Ok(());
+    }
+    let checked = dispatch::check_caller(Caller::Person, item);
+    checked.map_err(|failure| Error::CallerNotAllowed {
+        message: failure.message,
+    })
+}
+
+/// Refuses a tool run whose permissions do not cover the execution of its tool.
+pub(super) fn check_permissions(spec: &Spec) -> Result<(), Error> {
+    let permitted = dispatch::permit(spec, Primary::Execute, &spec.item);
+    permitted.map_err(|failure| Error::Denied {
+        message: failure.message,
+    })
+}
