@@ -8,6 +8,7 @@
 //! item, is a failed [`CallOutcome`]. There is no error type.
 
 mod failures;
+mod forward_stop;
 mod logged_output;
 mod managed;
 mod mcp;
@@ -15,7 +16,6 @@ mod outcome;
 mod primaries;
 mod request;
 
-use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ use rye_core::definition::{Authority, Inputs};
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::machine::{CallOutcome, Certainty};
 use rye_core::memory::{Charge, Memory};
-use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, ProcessSpec, Spec, Task};
+use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, Spec, Task};
 use rye_core::thread::ThreadOrder;
 use rye_item::Library;
 use rye_process::masking::Masker;
@@ -38,6 +38,7 @@ use tracing::Instrument as _;
 use self::failures::{
     is_project_gone, may_begin_again, refused, unplanned, unstarted, without_project,
 };
+use self::forward_stop::forward_stop;
 use self::logged_output::LoggedOutput;
 use self::outcome::{
     bound, declared_failure, is_text, judge, printed, process_end, reported_failure,
@@ -55,7 +56,6 @@ use crate::projects;
 use crate::services::{
     AttemptCtx, Dispatch, Ended, Order, Prepared, TraceMode, memory_exceeded, timed_out,
 };
-use crate::stop::Stop;
 use rye_host::cache::{self, Cache};
 use rye_host::task;
 
@@ -157,15 +157,7 @@ impl Planner {
                 .map_err(|error| Box::new(unplanned(&error))),
         };
         if let Task::Process(spec) = &order.origin.spec.task {
-            let plan = self.managed(&order, spec, library);
-            return Prepared {
-                item,
-                is_ready: plan.is_ok(),
-                plan,
-                chain,
-                trace: None,
-                since,
-            };
+            return self.managed(&order, (item, spec), library, since);
         }
         let found = self.look_up(&order, params, &item, resolve, &mut chain);
         let is_ready = found.is_ok();
@@ -233,23 +225,6 @@ impl Planner {
         };
         let plan = chain::plan(chain, params, origin, &self.config, offer, *timeout, trace);
         Ok(plan.map_err(|error| unplanned(&error))?)
-    }
-
-    /// Plans an attempt of a managed process. The secrets of providers are withheld from it.
-    fn managed(
-        &self,
-        order: &Order,
-        spec: &ProcessSpec,
-        library: &Library,
-    ) -> Result<Plan, Box<Failure>> {
-        let origin = &order.origin;
-        permit(&origin.spec, Primary::Execute, &order.item)?;
-        let project = Path::new(&origin.spec.project);
-        let offer = InheritedVariables::of(project, &self.config, || models::secrets(library));
-        let offer = offer.map_err(|error| refused(&error))?;
-        let plan = chain::managed(spec, origin, offer);
-        let plan = plan.map_err(|problem| Failure::permanent("invalid_params", problem))?;
-        Ok(Plan::Managed(Box::new(plan)))
     }
 
     /// Returns the action to carry out, with the defaults of the tool in its parameters, if it is permitted. Sets
@@ -450,7 +425,7 @@ impl Dispatcher {
             .with_memory(Arc::clone(&memory));
         let exited = tokio::select! {
             exited = running.finish(stopper.listen()) => exited,
-            never = forward_stop(&cx.stop, &stopper) => match never {},
+            never = forward_stop(cx.stop.due(), &cx.stop, &stopper) => match never {},
             never = cx.output.write() => match never {},
         };
         let kept = exited
@@ -535,19 +510,6 @@ fn timing(resolved: Duration, verifying: Duration, planned: Duration) -> Value {
         "verify_us": micros(verifying),
         "plan_us": micros(plan),
     })
-}
-
-/// Forwards the run's stop signal to the process of its call, and each escalation of it.
-async fn forward_stop(stop: &Stop, stopper: &Stopper) -> Infallible {
-    stop.due().await;
-    let mut signal = stop.changes();
-    loop {
-        stopper.stop(match stop.grace() {
-            Some(grace) => StopReason::Kill { grace },
-            None => StopReason::Cancel,
-        });
-        signal.changed().await;
-    }
 }
 
 /// Facts collected while an action is carried out.

@@ -11,7 +11,7 @@ use super::verb::Cli;
 const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Begin",
-        &["init", "new", "run", "graph", "thread", "execute"],
+        &["init", "new", "run", "graph", "thread", "execute", "proc"],
     ),
     (
         "Look at runs",

@@ -16,7 +16,7 @@ use super::processes::{ACTIVE, seconds};
 use super::reach::{self, actionable, visible};
 use super::session::{Session, invalid, read};
 use crate::port::{ProcessOwner, ProcessStart, ProcessView, Refusal};
-use crate::process_log::{LineWait, LogCursor, LogPage, Wanted};
+use crate::process_log::{LineWait, LogCursor, LogPage, LogRange};
 use crate::stop::CancelMode;
 use rye_journal::Filter;
 
@@ -138,7 +138,7 @@ async fn start(request: ProcessRequest, session: &Session<'_>) -> Result<Value, 
         document["exists"] = json!(true);
     }
     let page = session.process_logs.of(&run.id);
-    let page = page.read(Wanted::Last(START_LINES)).await;
+    let page = page.read(LogRange::Last(START_LINES)).await;
     document["tail"] = tail(page)?["lines"].take();
     Ok(document)
 }
@@ -220,8 +220,8 @@ async fn logs(handle: &str, params: &Params, session: &Session<'_>) -> Result<Va
     let run = process(session, handle).await?;
     let most = params.tail.unwrap_or(TAIL).min(MOST_LINES);
     let wanted = match cursor(params.since.as_deref())? {
-        Some(since) => Wanted::After(since, most),
-        None => Wanted::Last(most),
+        Some(since) => LogRange::After(since, most),
+        None => LogRange::Last(most),
     };
     let mut document = tail(session.process_logs.of(&run.id).read(wanted).await)?;
     document["success"] = json!(true);
