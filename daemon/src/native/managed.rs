@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use rye_core::model::event::Warning;
 use rye_core::model::{Event, Failure, Object, Run, RunKind};
-use rye_core::process::{LinePattern, ProcessRequest};
+use rye_core::process::{LinePattern, ProcessRequest, ProcessView};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::processes::{ACTIVE, seconds};
 use super::reach::{self, actionable, visible};
 use super::session::{Session, invalid, read};
-use crate::port::{ProcessOwner, ProcessStart, ProcessView, Refusal};
+use crate::port::{ProcessOwner, ProcessStart, Refusal};
 use crate::process_log::{LineWait, LogCursor, LogPage, LogRange};
 use crate::stop::CancelMode;
 use rye_journal::Filter;

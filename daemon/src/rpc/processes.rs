@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, stream};
 use rye_core::model::{Object, Run};
-use rye_core::process::{LinePattern, ProcessRequest};
+use rye_core::process::{LinePattern, ProcessRequest, ProcessView};
 use rye_proto::v1;
 use rye_proto::v1::processes_server::Processes;
 use serde_json::Value;
@@ -19,7 +19,6 @@ use super::status::{invalid, with_reason};
 use super::streams::Streams;
 use super::{decode, encode};
 use crate::access::{Access, Actionable, Visible};
-use crate::port::ProcessView;
 use crate::process_log::{LineWait, LogCursor, LogPage, LogRange, OutputLine, ProcessLog};
 use crate::supervisor::Error;
 
