@@ -6,12 +6,12 @@
 //! named in the start.
 
 mod memory;
+mod processes;
 mod several;
 
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rye_core::access::Caller;
 use rye_core::capability::Layer;
@@ -22,8 +22,7 @@ use rye_core::ledger::Cost;
 use rye_core::machine::InDoubt;
 use rye_core::memory::Charge;
 use rye_core::model::{
-    Approval, ApprovalAnswer, Kill, Killed, ProcessSpec, Run, RunKind, Status, SuspendReason,
-    Verdict,
+    Approval, ApprovalAnswer, Kill, Killed, Run, Status, SuspendReason, Verdict,
 };
 use rye_core::money::Usd;
 use rye_core::policy::Risk;
@@ -40,8 +39,7 @@ use crate::index::{self, Described, FetchRequest};
 use crate::inspect::Inspector;
 use crate::models::Listing;
 use crate::native::SignAsked;
-use crate::port::{AccountView, MeterView, ProcessOwner, ProcessStart, Refusal, Resume, reach};
-use crate::process_log::ProcessLog;
+use crate::port::{AccountView, MeterView, Refusal, Resume, reach};
 use crate::projects::{self, Project, ProjectView};
 use crate::services::TraceMode;
 use crate::supervisor::{
@@ -220,42 +218,6 @@ impl Access {
     /// Accepts a run; returns when it is durable.
     pub async fn start(&self, start: Start) -> Result<Started, Error> {
         self.supervisor.start(start).await
-    }
-
-    /// Starts a managed process of `caller` in the project that `directory` belongs to; returns true if a live one of its
-    /// name existed.
-    pub async fn start_process(
-        &self,
-        caller: Layer,
-        directory: PathBuf,
-        process: ProcessSpec,
-    ) -> Result<(Visible, bool), Error> {
-        let layers = vec![caller];
-        let owner = ProcessOwner::Person { layers, directory };
-        let started = self
-            .supervisor
-            .start_process(ProcessStart { process, owner });
-        let (run, exists) = started.await?;
-        Ok((self.as_visible(run), exists))
-    }
-
-    /// Returns the managed processes that `caller` sees, of `project` or of all, newest first; with `all` those that
-    /// have ended, too.
-    pub async fn processes(
-        &self,
-        caller: &Layer,
-        project: Option<String>,
-        all: bool,
-    ) -> Result<Vec<Arc<Run>>, Error> {
-        let live = vec![Status::Created, Status::Running, Status::Suspended];
-        let filter = Filter {
-            statuses: if all { Vec::new() } else { live },
-            kind: Some(RunKind::Process),
-            project,
-            ..Filter::default()
-        };
-        let filter = filter.visible_to(Caller::User(caller));
-        self.supervisor.processes(&filter).await
     }
 
     /// Runs one node of a graph as a run of its own; returns when it has ended or is suspended.
@@ -498,27 +460,6 @@ impl Visible {
         async_log::Reader::new(log, pool, wanted)
     }
 
-    /// Fails unless the run is a managed process.
-    pub fn require_process(&self) -> Result<(), Error> {
-        self.supervisor.require_process(&self.run)
-    }
-
-    /// Returns the process when it is ready or has ended, or after `most`.
-    pub async fn process_ready(&self, most: Duration) -> Result<Self, Error> {
-        let run = self.supervisor.process_ready(&self.id, most).await?;
-        Ok(self.at(run))
-    }
-
-    /// Resolves when the run has ended.
-    pub async fn ended(&self) -> Result<(), Error> {
-        Ok(self.journal().ended(&self.id).await?)
-    }
-
-    /// Output of the process.
-    pub fn process_log(&self) -> Arc<ProcessLog> {
-        self.supervisor.services().process_logs.of(&self.id)
-    }
-
     /// The clock for timeouts of reads.
     pub fn clock(&self) -> &dyn Timer {
         &*self.supervisor.services().clock
@@ -628,12 +569,6 @@ impl Actionable {
     pub async fn kill(&self, asked: Kill) -> Result<(Visible, Killed), Error> {
         let (run, killed) = self.supervisor.kill(&self.id, asked).await?;
         Ok((self.at(run), killed))
-    }
-
-    /// Stops the attempt in flight of the process, and starts another one.
-    pub async fn restart_process(&self, by: &str) -> Result<Visible, Error> {
-        let run = self.supervisor.restart_process(&self.id, by).await?;
-        Ok(self.at(run))
     }
 
     /// Suspends the run before its next attempt.

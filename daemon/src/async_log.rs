@@ -36,7 +36,7 @@ use tokio::sync::watch;
 use rye_host::safe_path::Dir;
 
 pub use self::log_pool::LogPool;
-pub use self::output_writer::OutputWriter;
+pub use self::output_writer::{Allowance, OutputWriter, PART};
 pub use self::read::{LineFilter, Piece, Reader};
 pub use self::unfinished_line::UnfinishedLine;
 

@@ -9,6 +9,7 @@
 
 mod authority;
 mod failures;
+mod forward_stop;
 mod logged_output;
 mod managed;
 mod mcp;
@@ -28,7 +29,7 @@ use rye_core::definition::{Authority, Inputs};
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::machine::{CallOutcome, Certainty};
 use rye_core::memory::{Charge, Memory};
-use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, ProcessSpec, Task};
+use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, Task};
 use rye_core::thread::ThreadOrder;
 use rye_item::Library;
 use rye_process::Spawner;
@@ -150,15 +151,7 @@ impl Planner {
                 .map_err(|error| Box::new(unplanned(&error))),
         };
         if let Task::Process(spec) = &order.origin.spec.task {
-            let plan = self.managed(&order, spec, library);
-            return Prepared {
-                item,
-                is_ready: plan.is_ok(),
-                plan,
-                chain,
-                trace: None,
-                since,
-            };
+            return self.managed(&order, (item, spec), library, since);
         }
         let found = self.look_up(&order, params, &item, library, resolve, &mut chain);
         let is_ready = found.is_ok();
@@ -230,23 +223,6 @@ impl Planner {
             plan.callbacks = callbacks(chain.tool());
         }
         Ok(plan)
-    }
-
-    /// Plans an attempt of a managed process. The secrets of providers are withheld from it.
-    fn managed(
-        &self,
-        order: &Order,
-        spec: &ProcessSpec,
-        library: &Library,
-    ) -> Result<Plan, Box<Failure>> {
-        let origin = &order.origin;
-        permit(&origin.spec, Primary::Execute, &order.item)?;
-        let project = Path::new(&origin.spec.project);
-        let offer = InheritedVariables::of(project, &self.config, || models::secrets(library));
-        let offer = offer.map_err(|error| refused(&error))?;
-        let plan = chain::managed(spec, origin, offer);
-        let plan = plan.map_err(|problem| Failure::permanent("invalid_params", problem))?;
-        Ok(Plan::Managed(Box::new(plan)))
     }
 
     /// Returns the action to carry out, with the defaults of the tool in its parameters, if it is permitted. Sets

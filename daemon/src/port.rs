@@ -22,7 +22,7 @@ use rye_core::money::Usd;
 use rye_core::thread::ThreadOrder;
 use serde_json::{Value, json};
 
-pub use self::process::{ProcessOwner, ProcessStart, ProcessStatus, ProcessView};
+pub use self::process::{ProcessOwner, ProcessStart};
 use crate::stop::CancelMode;
 use rye_journal::{AccountRow, Filter, Summary};
 

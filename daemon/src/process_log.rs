@@ -3,7 +3,8 @@
 //! **Owns** `<state>/procs/<handle>`, for the user of the daemon alone. Each line of the file has its position, time,
 //! attempt and stream; positions and attempts only grow, so that a [`LogCursor`] is valid across files and across lives
 //! of the daemon. The file grows to 8 MiB, then replaces `out.log.1`. **Never** blocks a process: lines are written by
-//! one task on a thread for blocking work, and lines that the disk does not take are counted and left out of the file.
+//! one task on a thread for blocking work. Lines that the disk does not take are counted and left out of the file, and
+//! output that comes faster than 8 MB per second for long is not even inspected.
 //! **Failure**: a file that cannot be written costs its lines, with one marker line, and nothing else.
 
 mod file;
@@ -26,7 +27,7 @@ use tokio::time::Instant;
 
 use self::file::Appender;
 pub use self::file::{OutputLine, Stream};
-use crate::async_log::UnfinishedLine;
+use crate::async_log::{Allowance, PART, UnfinishedLine};
 use rye_host::clock::Timer;
 use rye_host::task;
 use rye_process::Source;
@@ -70,7 +71,7 @@ impl LogCursor {
 
 /// The lines that a reader wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum LogRange {
     /// The last ones.
     Last(usize),
     /// The first ones after this position.
@@ -176,6 +177,9 @@ struct Shared {
     end: LogCursor,
     /// Incomplete last line of stdout, and of stderr.
     begun: [UnfinishedLine; 2],
+    /// True if the rest of a line is left out because its beginning was.
+    skips: [bool; 2],
+    allowance: Allowance,
     /// Lines for the file.
     pending: Vec<u8>,
     /// Bytes of lines that the file does not get.
@@ -225,8 +229,14 @@ impl ProcessLog {
     pub fn receive(&self, source: Source, bytes: &[u8]) {
         let now = self.clock.now();
         let mut shared = self.shared();
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            shared.take(now, source, piece);
+        for part in bytes.chunks(PART) {
+            if shared.allowance.spend(part.len()) {
+                for piece in part.split_inclusive(|byte| *byte == b'\n') {
+                    shared.take(now, source, piece);
+                }
+            } else {
+                shared.skip(source, part);
+            }
         }
         drop(shared);
         self.more.notify_one();
@@ -286,7 +296,7 @@ impl ProcessLog {
         }
         if lost > 0 {
             let end = self.shared().end;
-            let text = format!("[{lost} bytes left out: this file took no writes]");
+            let text = format!("[{lost} bytes left out: they came faster than they are kept]");
             let mut marked = Vec::with_capacity(lines.len() + 128);
             file::encode(
                 &mut marked,
@@ -331,7 +341,7 @@ impl ProcessLog {
     }
 
     /// Reads the lines `wanted`, from the memory and the files.
-    pub async fn read(self: &Arc<Self>, wanted: Wanted) -> io::Result<LogPage> {
+    pub async fn read(self: &Arc<Self>, wanted: LogRange) -> io::Result<LogPage> {
         if let Some(page) = self.in_memory(wanted) {
             return Ok(page);
         }
@@ -342,8 +352,8 @@ impl ProcessLog {
                 .last()
                 .map_or(LogCursor::default(), OutputLine::cursor);
             let from = match wanted {
-                Wanted::Last(_) => behind,
-                Wanted::After(cursor, _) => behind.max(cursor),
+                LogRange::Last(_) => behind,
+                LogRange::After(cursor, _) => behind.max(cursor),
             };
             let newer = this.shared();
             let newer = newer.ring.iter().filter(|line| line.cursor() > from);
@@ -366,7 +376,7 @@ impl ProcessLog {
         let mut is_over = false;
         loop {
             changes.mark_unchanged();
-            let mut page = self.read(Wanted::After(from, LINES_PER_READ)).await?;
+            let mut page = self.read(LogRange::After(from, LINES_PER_READ)).await?;
             from = page.next;
             let is_last = page.lines.len() < LINES_PER_READ;
             let found = page
@@ -391,20 +401,20 @@ impl ProcessLog {
     }
 
     /// Returns the lines `wanted` if the memory has all of them.
-    fn in_memory(&self, wanted: Wanted) -> Option<LogPage> {
+    fn in_memory(&self, wanted: LogRange) -> Option<LogPage> {
         let shared = self.shared();
         let first = shared.ring.front()?;
         let lines = match wanted {
-            Wanted::Last(most) if shared.ring.len() >= most || first.begin() == 0 => {
+            LogRange::Last(most) if shared.ring.len() >= most || first.begin() == 0 => {
                 shared.ring.iter().cloned().collect()
             }
-            Wanted::After(cursor, _)
+            LogRange::After(cursor, _)
                 if cursor >= first.cursor() || cursor.position == first.begin() =>
             {
                 let later = shared.ring.iter().filter(|line| line.cursor() > cursor);
                 later.cloned().collect()
             }
-            Wanted::Last(_) | Wanted::After(..) => return None,
+            LogRange::Last(_) | LogRange::After(..) => return None,
         };
         drop(shared);
         Some(page(lines, wanted))
@@ -412,13 +422,13 @@ impl ProcessLog {
 }
 
 /// Returns the `wanted` ones of `lines`, which begin at or after the requested position.
-fn page(mut lines: Vec<OutputLine>, wanted: Wanted) -> LogPage {
+fn page(mut lines: Vec<OutputLine>, wanted: LogRange) -> LogPage {
     let (gap, before) = match wanted {
-        Wanted::Last(most) => {
+        LogRange::Last(most) => {
             lines.drain(..lines.len().saturating_sub(most));
             (0, LogCursor::default())
         }
-        Wanted::After(cursor, most) => {
+        LogRange::After(cursor, most) => {
             lines.truncate(most);
             let first = lines.first().map_or(0, OutputLine::begin);
             (first.saturating_sub(cursor.position), cursor)
@@ -434,8 +444,27 @@ impl Shared {
         self.begun.iter().filter_map(UnfinishedLine::due).min()
     }
 
+    /// Leaves output out that comes faster than it is kept, up to the next line that begins after it.
+    fn skip(&mut self, source: Source, part: &[u8]) {
+        let place = usize::from(source == Source::Stderr);
+        let bytes = part.len() + self.begun[place].clear();
+        self.lose(bytes);
+        self.skips[place] = !part.ends_with(b"\n");
+    }
+
+    /// Counts bytes of output that are not kept.
+    fn lose(&mut self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.end.position += bytes;
+        self.lost += bytes;
+    }
+
     fn take(&mut self, now: Timestamp, source: Source, piece: &[u8]) {
         let place = usize::from(source == Source::Stderr);
+        if self.skips[place] {
+            self.skips[place] = !piece.ends_with(b"\n");
+            return self.lose(piece.len());
+        }
         let mut begun = std::mem::take(&mut self.begun[place]);
         begun.take(piece, |line| self.keep(now, source, line));
         self.begun[place] = begun;

@@ -107,11 +107,11 @@ pub async fn serve(
     let reflection = reflection().build_v1();
     let reflection = reflection.expect("the committed descriptors are valid");
 
-    let streams = Arc::new(Streams::new(most_open_files()));
+    let streams = Streams::new(most_open_files());
     let runs = RunsService::new(
         access.clone(),
         Arc::clone(&facts.exports),
-        Arc::clone(&streams),
+        streams.clone(),
         &facts.node_fingerprint,
     );
     let runs = runs_server::RunsServer::new(runs).max_decoding_message_size(max_message);

@@ -59,6 +59,7 @@ async fn health_reports_each_service() {
         "rye.v1.Runs",
         "rye.v1.Items",
         "rye.v1.Objects",
+        "rye.v1.Processes",
         "rye.v1.Node",
     ] {
         let request = HealthCheckRequest {
@@ -96,6 +97,7 @@ async fn reflection_lists_the_services() {
         "rye.v1.Runs",
         "rye.v1.Items",
         "rye.v1.Objects",
+        "rye.v1.Processes",
         "rye.v1.Node",
         "grpc.health.v1.Health",
     ] {

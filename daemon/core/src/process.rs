@@ -6,6 +6,7 @@
 //! attempt that was up for [`STABLE`] ends the row.
 
 mod line_pattern;
+mod view;
 
 mod request;
 
@@ -25,6 +26,7 @@ use crate::model::{
 
 pub use self::line_pattern::LinePattern;
 pub use self::request::ProcessRequest;
+pub use self::view::{ProcessStatus, ProcessView};
 
 /// Time after which an attempt that is ready ends a row of failures.
 pub const STABLE: Duration = Duration::from_secs(30);

@@ -19,7 +19,7 @@ const BURST: usize = 8 << 20;
 /// Bytes kept per millisecond beyond a burst; about 8 MB per second.
 const RATE: usize = 8 << 10;
 /// Granularity in bytes of keeping or dropping output.
-const PART: usize = 64 << 10;
+pub const PART: usize = 64 << 10;
 
 /// Writer of one attempt's output to the log.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ struct OutputBuffer {
 /// Number of bytes that are kept at present. Excess output is not even inspected, so a tool that floods costs the
 /// daemon only the read.
 #[derive(Debug)]
-struct Allowance {
+pub struct Allowance {
     remaining: usize,
     /// Time of its last increase.
     at: Instant,
@@ -72,7 +72,7 @@ impl Default for Allowance {
 
 impl Allowance {
     /// Takes `bytes` of it if enough is left. Returns true if so.
-    fn spend(&mut self, bytes: usize) -> bool {
+    pub fn spend(&mut self, bytes: usize) -> bool {
         if self.remaining < bytes {
             let passed = self.at.elapsed();
             self.at += passed;

@@ -5,25 +5,31 @@
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rye_core::capability::Primary;
+use rye_core::id::ItemRef;
 use rye_core::machine::Certainty;
-use rye_core::model::{EndCause, Failure, Printed, ProcessEnd, Readiness};
+use rye_core::model::{EndCause, Failure, Printed, ProcessEnd, ProcessSpec, Readiness};
 use rye_core::process::LinePattern;
+use rye_item::Library;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::failures::{refused, unstarted};
+use super::forward_stop::forward_stop;
 use super::outcome::process_end;
-use super::{Dispatcher, Unsuccessful, Work};
-use crate::chain::ManagedPlan;
+use super::{Dispatcher, Planner, Unsuccessful, Work, permit};
+use crate::chain::{self, InheritedVariables, ManagedPlan, Plan};
+use crate::models;
 use crate::process_log::{LineObserver, ProcessLog};
-use crate::services::AttemptCtx;
-use crate::stop::{Stop, Urgency};
+use crate::services::{AttemptCtx, Order, Prepared};
+use crate::stop::Urgency;
 use rye_process::masking::Masker;
 use rye_process::{Source, StopReason, Stopper, Tap};
 
@@ -35,6 +41,38 @@ const PROBE_PAUSE: Duration = Duration::from_millis(50);
 const PROBE_TIME: Duration = Duration::from_secs(2);
 /// Number of lines whose match takes too many steps after which a pattern is given up.
 const MOST_UNDECIDED: usize = 3;
+
+impl Planner {
+    /// Prepares an attempt of the managed process `spec`, which needs the permission for `item`. The secrets of providers
+    /// are withheld from it.
+    pub(super) fn managed(
+        &self,
+        order: &Order,
+        (item, spec): (ItemRef, &ProcessSpec),
+        library: &Library,
+        since: Instant,
+    ) -> Prepared {
+        let origin = &order.origin;
+        let plan = || -> Result<Plan, Box<Failure>> {
+            permit(&origin.spec, Primary::Execute, &item)?;
+            let project = Path::new(&origin.spec.project);
+            let offer = InheritedVariables::of(project, &self.config, || models::secrets(library));
+            let offer = offer.map_err(|error| refused(&error))?;
+            let plan = chain::managed(spec, origin, offer);
+            let plan = plan.map_err(|problem| Failure::permanent("invalid_params", problem))?;
+            Ok(Plan::Managed(Box::new(plan)))
+        };
+        let plan = plan();
+        Prepared {
+            is_ready: plan.is_ok(),
+            item,
+            plan,
+            chain: None,
+            trace: None,
+            since,
+        }
+    }
+}
 
 impl Dispatcher {
     pub(super) async fn managed(
@@ -74,7 +112,8 @@ impl Dispatcher {
         let stopper = Stopper::new();
         let exited = tokio::select! {
             exited = running.finish(stopper.listen()) => exited,
-            never = forward_stop(&cx.stop, &stopper) => match never {},
+            // A process that is to stop gets no time to end by itself first.
+            never = forward_stop(cx.stop.at_least(Urgency::Cancel), &cx.stop, &stopper) => match never {},
             never = log.write() => match never {},
             never = cx.output.write() => match never {},
             never = report_ready(&plan.ready, &signs, cx) => match never {},
@@ -202,17 +241,4 @@ async fn takes_connections(port: u16) -> bool {
         }
     }
     false
-}
-
-/// Forwards the stop of the attempt to its process at once, and each escalation of it.
-async fn forward_stop(stop: &Stop, stopper: &Stopper) -> Infallible {
-    stop.at_least(Urgency::Cancel).await;
-    let mut signal = stop.changes();
-    loop {
-        stopper.stop(match stop.grace() {
-            Some(grace) => StopReason::Kill { grace },
-            None => StopReason::Cancel,
-        });
-        signal.changed().await;
-    }
 }

@@ -1,6 +1,5 @@
 //! Calls that run as processes.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use rye_core::machine::Certainty;
@@ -9,13 +8,13 @@ use rye_process::{Exit, StopReason, Stopper};
 use serde_json::Value;
 
 use super::failures::{refused, unstarted};
+use super::forward_stop::forward_stop;
 use super::logged_output::LoggedOutput;
 use super::outcome::{bound, judge, printed, process_end};
 use super::{Dispatcher, Unsuccessful, Work};
 use crate::callbacks::{ProgramAttempt, Registered};
 use crate::chain::{CallbackAuthority, ProcessPlan};
 use crate::services::{AttemptCtx, memory_exceeded};
-use crate::stop::Stop;
 
 impl Dispatcher {
     /// Runs the process of a call. Its program may call the daemon meanwhile.
@@ -67,7 +66,7 @@ impl Dispatcher {
             .with_memory(Arc::clone(&memory));
         let exited = tokio::select! {
             exited = running.finish(stopper.listen()) => exited,
-            never = forward_stop(&cx.stop, &stopper) => match never {},
+            never = forward_stop(cx.stop.due(), &cx.stop, &stopper) => match never {},
             never = cx.output.write() => match never {},
         };
         let kept = exited
@@ -120,17 +119,4 @@ fn register(plan: &mut ProcessPlan, cx: &AttemptCtx) -> Option<Registered> {
     let registered = cx.services.callbacks.register(attempt, random);
     plan.process.env.extend(registered.variables());
     Some(registered)
-}
-
-/// Forwards the run's stop signal to the process of its call, and each escalation of it.
-async fn forward_stop(stop: &Stop, stopper: &Stopper) -> Infallible {
-    stop.due().await;
-    let mut signal = stop.changes();
-    loop {
-        stopper.stop(match stop.grace() {
-            Some(grace) => StopReason::Kill { grace },
-            None => StopReason::Cancel,
-        });
-        signal.changed().await;
-    }
 }

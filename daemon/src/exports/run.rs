@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rye_core::clock::Timestamp;
 use rye_core::id::{RunId, Seq};
 use rye_core::model::{Object, Run, RunKind, Spec};
+use rye_core::process::ProcessView;
 use rye_core::transcript::{Fact, Head, Signed};
 use serde_json::json;
 
@@ -241,6 +242,9 @@ impl RunFiles {
             run,
             &render::thread(run, cost),
         )?;
+        if let Some(process) = ProcessView::of(run, run.updated_at) {
+            self.put_record(open, context, "process.json", run, &process.file())?;
+        }
         self.put_thread_state(open, context, run, money)?;
         self.put_pages(open, context, shown)?;
         self.rendered = Some((Instant::now(), self.head));

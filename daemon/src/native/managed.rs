@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use rye_core::model::event::Warning;
 use rye_core::model::{Event, Failure, Object, Run, RunKind};
-use rye_core::process::{LinePattern, ProcessRequest};
+use rye_core::process::{LinePattern, ProcessRequest, ProcessView};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::processes::{ACTIVE, seconds};
 use super::reach::{self, actionable, visible};
 use super::session::{Session, invalid, read};
-use crate::port::{ProcessOwner, ProcessStart, ProcessView, Refusal};
-use crate::process_log::{LineWait, LogCursor, LogPage, Wanted};
+use crate::port::{ProcessOwner, ProcessStart, Refusal};
+use crate::process_log::{LineWait, LogCursor, LogPage, LogRange};
 use crate::stop::CancelMode;
 use rye_journal::Filter;
 
@@ -138,26 +138,32 @@ async fn start(request: ProcessRequest, session: &Session<'_>) -> Result<Value, 
         document["exists"] = json!(true);
     }
     let page = session.process_logs.of(&run.id);
-    let page = page.read(Wanted::Last(START_LINES)).await;
+    let page = page.read(LogRange::Last(START_LINES)).await;
     document["tail"] = tail(page)?["lines"].take();
     Ok(document)
 }
 
-/// Returns the owner of a process that the calling run starts: itself, or the person for whom a tool run acts.
+/// Returns the owner of a process that the calling run starts: itself, or for a tool run that for which it acts, a run or
+/// a person. The process has the authority of the calling run.
 async fn owner(session: &Session<'_>) -> Result<ProcessOwner, Failure> {
-    let spec = session.spec;
-    let run = match (spec.kind(), &spec.parent) {
-        (RunKind::Tool, None) => {
-            return Ok(ProcessOwner::Person {
-                layers: spec.layers.clone(),
-                directory: spec.project.clone().into(),
+    let layers = session.spec.layers.clone();
+    let mut run = session.runs.get(session.run.clone()).await;
+    loop {
+        let record = run.map_err(Refusal::of_run)?;
+        let is_tool = record.spec.kind() == RunKind::Tool;
+        let Some(parent) = &record.spec.parent else {
+            let directory = record.spec.project.clone().into();
+            return Ok(if is_tool {
+                ProcessOwner::Person { layers, directory }
+            } else {
+                ProcessOwner::Run { record, layers }
             });
+        };
+        if !is_tool {
+            return Ok(ProcessOwner::Run { record, layers });
         }
-        (RunKind::Tool, Some(parent)) => parent,
-        (RunKind::Graph | RunKind::Thread | RunKind::Process, _) => session.run,
-    };
-    let owner = session.runs.get(run.clone()).await;
-    Ok(ProcessOwner::Run(owner.map_err(Refusal::of_run)?))
+        run = session.runs.get(parent.clone()).await;
+    }
 }
 
 async fn list(all: bool, session: &Session<'_>) -> Result<Value, Failure> {
@@ -220,8 +226,8 @@ async fn logs(handle: &str, params: &Params, session: &Session<'_>) -> Result<Va
     let run = process(session, handle).await?;
     let most = params.tail.unwrap_or(TAIL).min(MOST_LINES);
     let wanted = match cursor(params.since.as_deref())? {
-        Some(since) => Wanted::After(since, most),
-        None => Wanted::Last(most),
+        Some(since) => LogRange::After(since, most),
+        None => LogRange::Last(most),
     };
     let mut document = tail(session.process_logs.of(&run.id).read(wanted).await)?;
     document["success"] = json!(true);

@@ -1,13 +1,10 @@
-//! Managed processes as tools and callers outside see them.
-
-use rye_core::capability::Layer;
-use rye_core::clock::Timestamp;
-use rye_core::id::RunId;
-use rye_core::model::{Outcome, ProcessEnd, ProcessSpec, ProcessStage, Run};
-use serde_json::{Value, json};
+//! Requests to start managed processes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+
+use rye_core::capability::Layer;
+use rye_core::model::{ProcessSpec, Run};
 
 /// A request to start a managed process.
 #[derive(Debug)]
@@ -20,153 +17,15 @@ pub struct ProcessStart {
 #[derive(Debug)]
 pub enum ProcessOwner {
     /// A run: the process ends with it.
-    Run(Arc<Run>),
+    Run {
+        record: Arc<Run>,
+        /// Authority of the caller, which is that of the run or less.
+        layers: Vec<Layer>,
+    },
     /// A person, with these permissions, the first of which is the person's own.
     Person {
         layers: Vec<Layer>,
         /// The project, or a directory within it.
         directory: PathBuf,
     },
-}
-
-/// The state of a managed process.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ProcessView {
-    pub handle: RunId,
-    pub name: String,
-    /// The run that it ends with.
-    pub owner: Option<RunId>,
-    pub status: ProcessStatus,
-    /// Process id of the attempt in flight, also its group and session.
-    pub pid: Option<i32>,
-    pub ready: bool,
-    /// Time since the start of the attempt in flight in milliseconds.
-    pub uptime_ms: Option<u64>,
-    /// The end of the last attempt that has ended, unless another one is in flight.
-    pub end: Option<ProcessEnd>,
-    pub restarts: u32,
-    pub started_at: Timestamp,
-    /// Reason of the end or of the last failure, for people.
-    pub reason: Option<String>,
-    pub command: String,
-    pub args: Option<Vec<String>>,
-    pub cwd: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProcessStatus {
-    /// An attempt is in flight, or about to be.
-    Running,
-    /// The last attempt failed, and another one follows.
-    Restarting,
-    /// It ended by itself.
-    Exited,
-    /// It could not be started.
-    Failed,
-    /// It was stopped or killed.
-    Stopped,
-    /// The daemon went down, and it was not started again.
-    Stale,
-}
-
-impl ProcessStatus {
-    /// The word used on the wire, in results of tools and in files.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Restarting => "restarting",
-            Self::Exited => "exited",
-            Self::Failed => "failed",
-            Self::Stopped => "stopped",
-            Self::Stale => "stale",
-        }
-    }
-
-    fn of(run: &Run, stage: &ProcessStage, has_end: bool) -> Self {
-        match (run.outcome(), stage) {
-            (None, ProcessStage::Paused { .. }) => Self::Restarting,
-            (None, _) => Self::Running,
-            (Some(Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. }), _) => {
-                Self::Exited
-            }
-            (Some(Outcome::Cancelled { .. } | Outcome::Killed { .. }), _) => Self::Stopped,
-            (Some(Outcome::Error { error }), _) => {
-                if error.code == "interrupted" {
-                    Self::Stale
-                } else if has_end {
-                    Self::Exited
-                } else {
-                    Self::Failed
-                }
-            }
-        }
-    }
-}
-
-impl ProcessView {
-    /// Returns the state of `run` at `now`; `None` if it is no managed process.
-    pub fn of(run: &Run, now: Timestamp) -> Option<Self> {
-        let (state, spec) = (run.process()?, run.spec.process()?);
-        let attempt = state.attempt().filter(|_| run.outcome().is_none());
-        let status = ProcessStatus::of(run, &state.stage, state.last_end.is_some());
-        let end = state.last_end.as_deref().filter(|_| attempt.is_none());
-        let process = attempt.and_then(|attempt| attempt.process.as_ref());
-        Some(Self {
-            handle: run.id.clone(),
-            name: spec.name.clone(),
-            owner: run.spec.parent.clone(),
-            status,
-            pid: process.map(|process| process.pid),
-            ready: attempt.is_some() && state.ready_since().is_some(),
-            uptime_ms: attempt.map(|attempt| now.ms_since(attempt.since)),
-            end: end.cloned(),
-            restarts: state.restarts(),
-            started_at: run.created_at,
-            reason: run.failure().map(|failure| failure.message),
-            command: spec.command.clone(),
-            args: spec.args.clone(),
-            cwd: spec.cwd.clone(),
-        })
-    }
-
-    pub const fn is_running(&self) -> bool {
-        self.uptime_ms.is_some()
-    }
-
-    pub fn exit_code(&self) -> Option<i32> {
-        self.end.as_ref().and_then(|end| end.exit_code)
-    }
-
-    pub fn signal(&self) -> Option<i32> {
-        self.end.as_ref().and_then(|end| end.signal)
-    }
-
-    /// Cause of the end of the last attempt.
-    pub fn cause(&self) -> Option<&'static str> {
-        self.end.as_ref().map(|end| end.cause.as_str())
-    }
-
-    /// The form in results of tools.
-    pub fn to_json(&self) -> Value {
-        json!({
-            "handle_id": self.handle,
-            "name": self.name,
-            "owner": self.owner,
-            "status": self.status.as_str(),
-            "running": self.is_running(),
-            "ready": self.ready,
-            "pid": self.pid,
-            "pgid": self.pid,
-            "uptime_ms": self.uptime_ms,
-            "exit_code": self.exit_code(),
-            "signal": self.signal(),
-            "cause": self.cause(),
-            "restarts": self.restarts,
-            "started_at": self.started_at.to_string(),
-            "reason": self.reason,
-            "command": self.command,
-            "args": self.args,
-            "cwd": self.cwd,
-        })
-    }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rye_core::clock::Timestamp;
 
-use super::{LogCursor, Wanted};
+use super::{LogCursor, LogRange};
 use rye_process::Source;
 
 const NEW: &str = "out.log";
@@ -214,7 +214,7 @@ pub(super) fn last_position(directory: &Path) -> io::Result<Option<u64>> {
 }
 
 /// Returns the `wanted` lines of both files. Blocks.
-pub(super) fn read(directory: &Path, wanted: Wanted) -> io::Result<Vec<OutputLine>> {
+pub(super) fn read(directory: &Path, wanted: LogRange) -> io::Result<Vec<OutputLine>> {
     let mut found = std::collections::VecDeque::new();
     for name in [OLD, NEW] {
         let Some(file) = opened(directory, name)? else {
@@ -227,10 +227,10 @@ pub(super) fn read(directory: &Path, wanted: Wanted) -> io::Result<Vec<OutputLin
             line.clear();
             let Some(read) = read else { continue };
             match wanted {
-                Wanted::After(cursor, _) if read.cursor() <= cursor => {}
-                Wanted::After(_, most) if found.len() >= most => return Ok(found.into()),
-                Wanted::After(..) => found.push_back(read),
-                Wanted::Last(most) => {
+                LogRange::After(cursor, _) if read.cursor() <= cursor => {}
+                LogRange::After(_, most) if found.len() >= most => return Ok(found.into()),
+                LogRange::After(..) => found.push_back(read),
+                LogRange::Last(most) => {
                     found.push_back(read);
                     if found.len() > most {
                         found.pop_front();

@@ -47,22 +47,22 @@ async fn lines_and_cursors_outlive_the_daemon() {
     first.receive(Source::Stderr, b"oops\n");
     first.receive(Source::Stdout, b"wo\nrest");
     first.close().await;
-    let page = first.read(Wanted::Last(10)).await.unwrap();
+    let page = first.read(LogRange::Last(10)).await.unwrap();
     assert_eq!(texts(&page), ["one", "oops", "two", "rest"]);
     assert_eq!(page.lines[1].stream, Stream::Stderr);
     let cursor = LogCursor::parse(&page.lines[1].cursor().to_string()).unwrap();
 
     let second = rig.logs().of(&rig.run);
-    assert_eq!(second.read(Wanted::Last(10)).await.unwrap(), page);
+    assert_eq!(second.read(LogRange::Last(10)).await.unwrap(), page);
     attempt(&second, 2, "again\n").await;
-    let later = second.read(Wanted::After(cursor, 10)).await.unwrap();
+    let later = second.read(LogRange::After(cursor, 10)).await.unwrap();
     assert_eq!(texts(&later), ["two", "rest", "again"]);
     assert_eq!((later.gap, later.lines[2].attempt), (0, 2));
-    let last = second.read(Wanted::After(later.next, 10)).await.unwrap();
+    let last = second.read(LogRange::After(later.next, 10)).await.unwrap();
     assert_eq!((texts(&last).len(), last.next), (0, later.next));
-    let two = second.read(Wanted::After(cursor, 2)).await.unwrap();
+    let two = second.read(LogRange::After(cursor, 2)).await.unwrap();
     assert_eq!(texts(&two), ["two", "rest"], "the first ones");
-    let tail = second.read(Wanted::Last(2)).await.unwrap();
+    let tail = second.read(LogRange::Last(2)).await.unwrap();
     assert_eq!(texts(&tail), ["rest", "again"]);
 }
 
@@ -74,6 +74,8 @@ async fn files_are_for_their_user_and_are_replaced_at_a_size() {
     let line = format!("{}\n", "x".repeat(1023));
     let lines = 18 * 1024;
     for _ in 0..lines / 64 {
+        // Each batch passes as if it came slowly.
+        log.shared().allowance = Allowance::default();
         for _ in 0..64 {
             log.receive(Source::Stdout, line.as_bytes());
         }
@@ -88,7 +90,7 @@ async fn files_are_for_their_user_and_are_replaced_at_a_size() {
     }
     assert_eq!(mode(rig.file("out.log").parent().unwrap()), 0o700);
     let page = log
-        .read(Wanted::After(LogCursor::default(), usize::MAX))
+        .read(LogRange::After(LogCursor::default(), usize::MAX))
         .await
         .unwrap();
     let kept = u64::try_from(page.lines.len()).unwrap() * 1024;
@@ -105,12 +107,12 @@ async fn disk_that_takes_no_writes_costs_lines_of_the_file_only() {
     log.begin(1, None).await;
     log.receive(Source::Stdout, b"lost\n");
     log.flush().await;
-    let page = log.read(Wanted::Last(10)).await.unwrap();
+    let page = log.read(LogRange::Last(10)).await.unwrap();
     assert_eq!(texts(&page), ["lost"], "in memory");
     fs::remove_file(rig.state.path().join(DIRECTORY)).unwrap();
     log.receive(Source::Stdout, b"kept\n");
     log.close().await;
-    let page = rig.logs().of(&rig.run).read(Wanted::Last(10)).await;
+    let page = rig.logs().of(&rig.run).read(LogRange::Last(10)).await;
     let page = page.unwrap();
     assert_eq!(texts(&page)[1..], ["kept"]);
     assert_eq!(page.lines[0].stream, Stream::Note);
@@ -125,7 +127,7 @@ async fn line_that_a_crash_cut_off_spoils_no_other() {
     let text = fs::read(&path).unwrap();
     fs::write(&path, &text[..text.len() - 3]).unwrap();
     attempt(&rig.logs().of(&rig.run), 2, "three\n").await;
-    let page = rig.logs().of(&rig.run).read(Wanted::Last(10)).await;
+    let page = rig.logs().of(&rig.run).read(LogRange::Last(10)).await;
     let page = page.unwrap();
     assert_eq!(texts(&page), ["one", "t", "three"]);
 }
@@ -145,6 +147,35 @@ async fn memory_is_bounded_in_lines_and_bytes() {
     assert!(shared.ring_bytes <= RING_BYTES && shared.pending.len() <= MOST_PENDING + 1024);
     let bytes: u64 = shared.ring.iter().map(|line| line.bytes).sum();
     assert_eq!(usize::try_from(bytes).unwrap(), shared.ring_bytes);
+}
+
+#[tokio::test]
+async fn flood_is_left_out_and_counted() {
+    let rig = Rig::new();
+    let log = rig.logs().of(&rig.run);
+    log.begin(1, None).await;
+    let flood = "x\n".repeat(PART / 2);
+    for _ in 0..(16 << 20) / PART {
+        log.receive(Source::Stdout, flood.as_bytes());
+    }
+    assert!(log.shared().lost > 4 << 20);
+    log.flush().await;
+    log.shared().allowance = Allowance::default();
+    log.receive(Source::Stdout, b"rest of a line\nlast\n");
+    log.close().await;
+    let page = rig
+        .logs()
+        .of(&rig.run)
+        .read(LogRange::Last(3))
+        .await
+        .unwrap();
+    assert_eq!(texts(&page)[1..], ["rest of a line", "last"]);
+    let log = rig.logs().of(&rig.run);
+    let whole = LogRange::After(LogCursor::default(), usize::MAX);
+    let all = log.read(whole).await.unwrap();
+    let notes = all.lines.iter().filter(|line| line.stream == Stream::Note);
+    assert!(notes.count() > 0);
+    assert_eq!(page.next.position, (16 << 20) + 20);
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use rye_core::model::graph::{At, StepWork};
 use rye_core::model::thread::TurnWait;
 use rye_core::model::{Approval, Chunks, Failure, KillReceipt, Killed, Printed, Run, Suspension};
 use rye_core::money::Usd;
+use rye_core::process::ProcessView;
 use rye_proto::v1;
 use serde_json::Value;
 
@@ -22,7 +23,7 @@ use crate::async_log::Piece;
 use crate::cache::Entry;
 use crate::chain::{self, LockState};
 use crate::inspect::Checked;
-use crate::port::{AccountView, MeterView, ProcessView};
+use crate::port::{AccountView, MeterView};
 use rye_journal::{Delta, DeltaKind, Line, Spot, StepLine, Summary, Verdict, WrittenLine};
 
 /// Most characters of a finding, which may quote a text of the file.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, stream};
 use rye_core::model::{Object, Run};
-use rye_core::process::{LinePattern, ProcessRequest};
+use rye_core::process::{LinePattern, ProcessRequest, ProcessView};
 use rye_proto::v1;
 use rye_proto::v1::processes_server::Processes;
 use serde_json::Value;
@@ -19,8 +19,7 @@ use super::status::{invalid, with_reason};
 use super::streams::Streams;
 use super::{decode, encode};
 use crate::access::{Access, Actionable, Visible};
-use crate::port::ProcessView;
-use crate::process_log::{LineWait, LogCursor, LogPage, OutputLine, ProcessLog, Wanted};
+use crate::process_log::{LineWait, LogCursor, LogPage, LogRange, OutputLine, ProcessLog};
 use crate::supervisor::Error;
 
 /// Lines in the answer of a start.
@@ -35,14 +34,14 @@ const SEARCH_TIME: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct ProcessesService {
     access: Access,
-    streams: Arc<Streams>,
+    streams: Streams,
 }
 
 type Answer<T> = Result<Response<T>, Status>;
 type LogStream = Pin<Box<dyn Stream<Item = Result<v1::ProcessLogsResponse, Status>> + Send>>;
 
 impl ProcessesService {
-    pub(super) const fn new(access: Access, streams: Arc<Streams>) -> Self {
+    pub(super) const fn new(access: Access, streams: Streams) -> Self {
         Self { access, streams }
     }
 
@@ -142,7 +141,7 @@ impl Processes for ProcessesService {
         let (run, exists) = started.await?;
         let run = run.process_ready(most).await?;
         let log = run.process_log();
-        let page = log.read(Wanted::Last(START_LINES)).await;
+        let page = log.read(LogRange::Last(START_LINES)).await;
         let page = page.map_err(|error| unread(&error))?;
         Ok(Response::new(v1::StartProcessResponse {
             process: self.view(&run),
@@ -265,9 +264,9 @@ impl Processes for ProcessesService {
         let lines = Lines {
             log: run.process_log(),
             next: Some(match (cursor(&request.since)?, tail) {
-                (Some(since), _) => Wanted::After(since, LINES),
-                (None, Some(tail)) => Wanted::Last(tail),
-                (None, None) => Wanted::After(LogCursor::default(), LINES),
+                (Some(since), _) => LogRange::After(since, LINES),
+                (None, Some(tail)) => LogRange::Last(tail),
+                (None, None) => LogRange::After(LogCursor::default(), LINES),
             }),
             tail: tail.filter(|_| !request.since.is_empty()),
             search: grep.map(|pattern| Search {
@@ -302,7 +301,7 @@ type Rest = Pin<Box<dyn Future<Output = ()> + Send>>;
 struct Lines {
     log: Arc<ProcessLog>,
     /// The lines to read next; `None` at the end.
-    next: Option<Wanted>,
+    next: Option<LogRange>,
     /// Lines that are left of a limit.
     tail: Option<usize>,
     search: Option<Search>,
@@ -335,10 +334,10 @@ impl Lines {
             let page = self.log.read(wanted).await;
             let page = page.map_err(|error| unread(&error))?;
             let is_last = match wanted {
-                Wanted::Last(_) => true,
-                Wanted::After(_, most) => page.lines.len() < most,
+                LogRange::Last(_) => true,
+                LogRange::After(_, most) => page.lines.len() < most,
             };
-            self.next = Some(Wanted::After(page.next, LINES));
+            self.next = Some(LogRange::After(page.next, LINES));
             let is_over = is_last && self.rest.is_none();
             let message = self.message(&page);
             let is_used_up = self.search.as_ref().is_some_and(|search| {

@@ -42,18 +42,13 @@ type RpcResult<T> = Result<Response<T>, Status>;
 pub(super) struct RunsService {
     access: Access,
     exports: Arc<Exports>,
-    streams: Arc<Streams>,
+    streams: Streams,
     /// Fingerprint of the node's key; cursors of other daemons' logs are refused by it.
     log: Arc<str>,
 }
 
 impl RunsService {
-    pub(super) fn new(
-        access: Access,
-        exports: Arc<Exports>,
-        streams: Arc<Streams>,
-        log: &str,
-    ) -> Self {
+    pub(super) fn new(access: Access, exports: Arc<Exports>, streams: Streams, log: &str) -> Self {
         Self {
             access,
             exports,
@@ -460,8 +455,7 @@ impl Runs for RunsService {
             item: decode::given(&request.item_id)
                 .map(|id| ItemId::new(id).map_err(|error| invalid("item_id", error)))
                 .transpose()?,
-            principal: None,
-            kind: None,
+            ..Filter::default()
         };
         let size = page_size(request.page_size);
         let token = decode::given(&request.page_token);

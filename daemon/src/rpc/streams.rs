@@ -15,12 +15,13 @@ use tonic::Status;
 
 use super::status::with_reason;
 
-#[derive(Debug)]
+/// Clones share the limit.
+#[derive(Debug, Clone)]
 pub(super) struct Streams {
     all: Arc<Semaphore>,
     /// Most streams per principal.
     each: usize,
-    principals: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
+    principals: Arc<Mutex<HashMap<Arc<str>, Arc<Semaphore>>>>,
 }
 
 /// Permit of one open stream.
@@ -37,7 +38,7 @@ impl Streams {
         Self {
             all: Arc::new(Semaphore::new(all)),
             each: all / 2,
-            principals: Mutex::default(),
+            principals: Arc::default(),
         }
     }
 

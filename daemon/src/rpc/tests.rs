@@ -1,7 +1,5 @@
 //! Every method of the contract is called by a user who may not see the run that it names.
 
-use std::sync::Arc;
-
 use std::collections::BTreeSet;
 use std::future::Future;
 
@@ -140,12 +138,7 @@ async fn methods_neither_show_nor_change_runs_invisible_to_caller() {
     let run_id = run.to_string();
     let (item, project) = (Some(short()), project.display().to_string());
     let access = Access::new(daemon.supervisor.clone());
-    let runs = RunsService::new(
-        access.clone(),
-        daemon.exports(),
-        Arc::new(Streams::new(100)),
-        "key",
-    );
+    let runs = RunsService::new(access.clone(), daemon.exports(), Streams::new(100), "key");
     let items = ItemsService::new(access.clone());
     let mut asked = CheckedMethods::default();
     macro_rules! refused {
@@ -262,7 +255,7 @@ async fn run_streams_contain_visible_runs_only() {
     let daemon = rig.start().await;
     let (own, other) = (project(&rig, "own"), project(&rig, "other"));
     let access = Access::new(daemon.supervisor.clone());
-    let runs = RunsService::new(access, daemon.exports(), Arc::new(Streams::new(100)), "key");
+    let runs = RunsService::new(access, daemon.exports(), Streams::new(100), "key");
     let all = v1::StreamRequest {
         all: true,
         follow: true,
@@ -327,7 +320,7 @@ async fn stream_has_one_subject_and_cursor_of_its_kind() {
     let run = daemon.run(&project, "t/short").await;
     daemon.settled(&run).await;
     let access = Access::new(daemon.supervisor.clone());
-    let runs = RunsService::new(access, daemon.exports(), Arc::new(Streams::new(100)), "key");
+    let runs = RunsService::new(access, daemon.exports(), Streams::new(100), "key");
     let none = v1::StreamRequest::default();
     let of_run = v1::StreamRequest {
         run_id: run.to_string(),

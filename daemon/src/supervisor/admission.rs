@@ -34,8 +34,7 @@ use rye_core::model::{
 use rye_core::policy::Policy;
 use rye_item::{Library, Snapshot};
 
-pub(super) use self::process::tool as process_tool;
-pub(super) use self::thread::risks;
+pub(super) use self::{process::tool as process_tool, thread::risks};
 use super::error::Error;
 use super::handle::Supervisor;
 use super::lineage::{limits_of_child, of_runs_only};

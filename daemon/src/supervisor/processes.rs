@@ -36,7 +36,9 @@ impl Supervisor {
     async fn start_or_find(&self, request: ProcessStart) -> Result<(Arc<Run>, bool), Error> {
         let ProcessStart { process, owner } = request;
         let (start, layers, parent) = match owner {
-            ProcessOwner::Run(owner) => (start_below(&owner), None, Some(owner.id.clone())),
+            ProcessOwner::Run { record, layers } => {
+                (start_below(&record, layers), None, Some(record.id.clone()))
+            }
             ProcessOwner::Person { layers, directory } => {
                 let person = layers.first().cloned().unwrap_or(Layer {
                     source: String::new(),
@@ -200,16 +202,20 @@ impl Supervisor {
     }
 }
 
-/// A start of a process that ends with `owner`.
-fn start_below(owner: &Run) -> Start {
+/// A start of a process that ends with `owner` and has the authority `layers`.
+fn start_below(owner: &Run, layers: Vec<Layer>) -> Start {
     let caller = Layer {
         source: owner.spec.principal.clone(),
         patterns: Vec::new(),
     };
+    let spec = Spec {
+        layers,
+        ..Spec::clone(&owner.spec)
+    };
     let lineage = Lineage {
         callback: None,
         parent: owner.id.clone(),
-        spec: Arc::clone(&owner.spec),
+        spec: Arc::new(spec),
         limits: Limits::default(),
         key: owner.spec.effect_scope().to_owned(),
         attempt: None,

@@ -95,6 +95,17 @@ fn process_run_works_with_the_verbs_of_runs() {
         "{killed}"
     );
     let _waited = world.ryectl("wait").arg(&nap).run().code(1);
+    let file = format!(".ai/state/threads/{nap}/process.json");
+    let shown = until("the handle file", || {
+        let path = world.project().join(&file);
+        let text = std::fs::read_to_string(path).ok()?;
+        let shown: serde_json::Value = serde_json::from_str(&text).ok()?;
+        (shown["status"] == "stopped").then_some(shown)
+    });
+    assert_eq!(
+        (&shown["handle"], &shown["command"]),
+        (&json!(nap), &json!("echo hello; exec sleep 60"))
+    );
     assert_eq!(status(&world, &nap)["status"], "stopped");
     until_named(&world, "sleep", 0);
 }
