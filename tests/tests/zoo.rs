@@ -165,7 +165,7 @@ impl<'w> Host<'w> {
             || (reach == Reach::WhenStopped && end != End::Exit);
         assert!(left.is_empty() || !is_found, "{shape} {end:?}: {left:?}");
         // They would slow the other shapes down.
-        end_survivors(&formed.marker);
+        end_survivors(&formed.marker, &self.recycler);
         if let Some(receipt) = receipt {
             let what = format!("{shape} {end:?}: {receipt}");
             assert_eq!(receipt["complete"], self.has_cgroups, "{what}");
@@ -209,14 +209,16 @@ impl<'w> Host<'w> {
 }
 
 /// Ends the processes that a test without cgroups leaves.
-fn end_survivors(marker: &Path) {
+fn end_survivors(marker: &Path, recycler: &Recycler) {
     fs::write(marker.with_added_extension("end"), "").unwrap();
     until("the survivors to end", || {
-        let left = processes::with_argument(marker);
-        for pid in &left {
-            processes::send(*pid, Signal::SIGKILL);
-        }
-        left.is_empty().then_some(())
+        recycler.pause(|| {
+            let left = processes::with_argument(marker);
+            for pid in &left {
+                processes::send(*pid, Signal::SIGKILL);
+            }
+            left.is_empty().then_some(())
+        })
     });
 }
 
@@ -305,7 +307,7 @@ fn nothing_outlives_the_next_start(has_cgroups: bool) {
         let is_storm = STORMS.contains(&shape);
         let is_found = has_cgroups || (reach == Reach::Always && !is_storm);
         assert!(left.is_empty() || !is_found, "{shape}: {left:?}");
-        end_survivors(&formed.marker);
+        end_survivors(&formed.marker, &host.recycler);
     }
 }
 

@@ -44,6 +44,12 @@ impl Recycler {
         }
     }
 
+    /// Starts no process while `work` signals pids that it has just looked up.
+    pub(super) fn pause<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _none_starts = self.watched.lock().unwrap();
+        work()
+    }
+
     /// Adds pids.
     pub(super) fn watch(&self, pids: &[i32]) {
         self.watched.lock().unwrap().extend(pids);
@@ -78,7 +84,6 @@ fn recycle(watched: &Mutex<VecDeque<i32>>, is_over: &AtomicBool) -> Vec<Child> {
             .filter(|pid| is_free(*pid))
             .collect();
         watched.retain(|pid| !free.contains(pid));
-        drop(watched);
         for pid in free {
             if let Err(refused) = fs::write(LAST_PID, (pid - 1).to_string()) {
                 skipped(&format!("pids cannot be chosen: {refused}"));

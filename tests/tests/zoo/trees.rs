@@ -88,7 +88,7 @@ fn daemon_keeps_nothing_of_random_trees(has_cgroups: bool) {
             left.is_empty() || !is_found,
             "{tree} of {seed}, {end:?}: {left:?}"
         );
-        end_survivors(&formed.marker);
+        end_survivors(&formed.marker, &host.recycler);
         for kind in ["", "ready", "end"] {
             fs::remove_file(formed.marker.with_added_extension(kind)).unwrap();
         }
