@@ -393,7 +393,7 @@ impl ProcessLog {
                 return Ok(LineWait::Ended);
             }
             tokio::select! {
-                changed = changes.changed() => is_over = changed.is_err(),
+                grown = changes.changed() => is_over = grown.is_err(),
                 // Its last lines may have come meanwhile.
                 () = &mut ended => is_over = true,
             }

@@ -29,16 +29,13 @@ pub fn managed(
     origin: &CallOrigin,
     offer: InheritedVariables,
 ) -> Result<ManagedPlan, String> {
-    let (program, args): (_, Vec<OsString>) = match &spec.args {
-        Some(args) => (
-            Path::new(&spec.command),
-            args.iter().map(OsString::from).collect(),
-        ),
-        None => {
-            let (shell, mut args) = shell();
-            args.extend(["-c".into(), (&spec.command).into()]);
-            (shell, args)
-        }
+    let (program, args): (_, Vec<OsString>) = if let Some(args) = &spec.args {
+        let args = args.iter().map(OsString::from);
+        (Path::new(&spec.command), args.collect())
+    } else {
+        let (shell, mut args) = shell();
+        args.extend(["-c".into(), (&spec.command).into()]);
+        (shell, args)
     };
     if args.iter().any(|arg| arg.len() > MAX_ARGUMENT_BYTES) {
         return Err(format!(

@@ -200,7 +200,7 @@ async fn runs_with_files_are_found_and_removed() {
     let logs = rig.logs();
     assert_eq!(logs.runs().unwrap(), []);
     attempt(&logs.of(&rig.run), 1, "a\n").await;
-    assert_eq!(logs.runs().unwrap(), [rig.run.clone()]);
+    assert_eq!(logs.runs().unwrap(), std::slice::from_ref(&rig.run));
     logs.remove(&rig.run).unwrap();
     logs.remove(&rig.run).unwrap();
     assert_eq!(logs.runs().unwrap(), []);

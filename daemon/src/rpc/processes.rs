@@ -274,7 +274,9 @@ impl Processes for ProcessesService {
                 hits_left: MOST_HITS,
                 until: Instant::now() + SEARCH_TIME,
             }),
-            rest: request.follow.then(|| Box::pin(over_owned(run)) as Rest),
+            rest: request
+                .follow
+                .then(|| -> Rest { Box::pin(over_owned(run)) }),
         };
         let stream = lines.into_stream();
         Ok(Response::new(match permit {

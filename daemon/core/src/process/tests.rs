@@ -363,7 +363,7 @@ fn one_attempt_at_a_time_in_every_order() {
                     }
                 }
                 Move::End(_) => break,
-                other => panic!("{other:?}"),
+                other @ (Move::Query(..) | Move::Suspended(_)) => panic!("{other:?}"),
             }
             let state = machine.run().process().unwrap();
             assert_eq!(state.attempts, launched);

@@ -443,6 +443,11 @@ fn records() -> Vec<(&'static str, Stored)> {
             "tool_ended",
             run(Task::Tool, &[&call()[..], &[answered()]].concat()),
         ),
+    ]
+}
+
+fn processes() -> Vec<(&'static str, Stored)> {
+    vec![
         ("process_new", run(process_task(), &[owned()])),
         ("process_starting", managed(&[launched(), process()])),
         (
@@ -537,7 +542,7 @@ fn an_ended_run_is_stored_with_the_accounts_its_end_closed() {
 
 #[test]
 fn stored_records_match_fixtures() {
-    for (name, record) in records() {
+    for (name, record) in records().into_iter().chain(processes()) {
         assert_form(name, &record, &stored::write(&record).unwrap());
     }
     let base = BaseHead {

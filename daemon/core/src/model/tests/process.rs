@@ -105,7 +105,7 @@ fn no_attempt_and_no_restart_follows_a_stop() {
     let cancelled = Event::from(CancelRequested { cause: "u".into() });
     for before in [vec![], vec![launched(1), scheduled(2)]] {
         let mut run = after(&before);
-        take(&mut run, &[cancelled.clone()]);
+        take(&mut run, std::slice::from_ref(&cancelled));
         for event in [launched(1), launched(2), asked()] {
             let taken = run.clone().apply(Timestamp::from_ms(20), &event);
             assert!(taken.is_err(), "{event:?}");
