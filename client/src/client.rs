@@ -6,7 +6,6 @@
 
 mod outage;
 
-use std::fmt;
 use std::future::Future;
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
@@ -24,7 +23,6 @@ use rye_proto::v1::runs_client::RunsClient;
 use rye_proto::{convert, v1};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
-use tonic::metadata::AsciiMetadataValue;
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
@@ -33,6 +31,7 @@ use tonic::{Request, Response};
 pub(crate) use self::outage::Outage;
 pub use self::outage::{OutageNotifier, Revival, Reviver};
 use crate::error::{Error, NotStarted};
+use crate::token::Token;
 
 /// Longest request in bytes. The daemon refuses longer ones.
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
@@ -53,26 +52,6 @@ pub struct Client {
     reviver: Reviver,
     /// Set if this process is the program of an attempt.
     token: Option<Token>,
-}
-
-/// Token of a program, added to the calls that a program may make.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token(AsciiMetadataValue);
-
-/// Omits the token.
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token")
-    }
-}
-
-impl Token {
-    /// Returns `None` if `text` cannot be a token.
-    pub fn new(text: &str) -> Option<Self> {
-        let mut value: AsciiMetadataValue = format!("Bearer {text}").parse().ok()?;
-        value.set_sensitive(true);
-        Some(Self(value))
-    }
 }
 
 /// Adds the token of a program to a call.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rye_core::clock::Timestamp;
 
-use crate::client::Token;
 use crate::error::Error;
+use crate::token::Token;
 
 /// Returns the current time, for verbs that run long enough to show a clock.
 pub fn now() -> Timestamp {

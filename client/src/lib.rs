@@ -6,6 +6,7 @@
 //! [`exit`] maps errors and the end of a run to the exit codes of `ryectl`.
 
 pub mod error;
+pub mod token;
 
 pub mod environment;
 pub mod exit;

@@ -7,6 +7,7 @@
 
 mod memory;
 mod processes;
+mod programs;
 mod several;
 
 use std::ops::Deref;
@@ -33,7 +34,6 @@ use serde_json::Value;
 
 pub use self::several::{Extent, Several};
 use crate::async_log::{self, LineFilter};
-use crate::callbacks::{Callbacks, Program};
 use crate::chain;
 use crate::index::{self, Described, FetchRequest};
 use crate::inspect::Inspector;
@@ -43,8 +43,8 @@ use crate::port::{AccountView, MeterView, Refusal, Resume, reach};
 use crate::projects::{self, Project, ProjectView};
 use crate::services::TraceMode;
 use crate::supervisor::{
-    Error, Executed, Lookup, Preview, ProgramCall, Prune, PruneToken, Pruned, Reach, Start,
-    Started, Step, Supervisor,
+    Error, Executed, Lookup, Preview, Prune, PruneToken, Pruned, Reach, Start, Started, Step,
+    Supervisor,
 };
 use rye_host::clock::Timer;
 use rye_journal::{
@@ -267,37 +267,6 @@ impl Access {
         asked: FetchRequest,
     ) -> Result<Value, Error> {
         self.supervisor.fetch(vec![caller], directory, asked).await
-    }
-
-    /// Runs an item on behalf of a program of a run.
-    pub async fn call_back(
-        &self,
-        program: Arc<Program>,
-        call: ProgramCall,
-    ) -> Result<(Executed, Lookup), Error> {
-        self.supervisor.call_back(program, call).await
-    }
-
-    /// Finds items on behalf of a program of a run.
-    pub async fn fetch_for(&self, program: &Program, asked: FetchRequest) -> Result<Value, Error> {
-        self.supervisor.fetch_for(program, asked).await
-    }
-
-    /// Records the progress of a program. Returns false if it reported within the last second.
-    pub async fn note_progress(
-        &self,
-        program: &Program,
-        fraction: Option<f64>,
-        message: String,
-    ) -> Result<bool, Error> {
-        self.supervisor
-            .note_progress(program, fraction, message)
-            .await
-    }
-
-    /// The programs that may call.
-    pub fn callbacks(&self) -> Callbacks {
-        self.supervisor.services().callbacks.clone()
     }
 
     /// Returns a page of the items of the project that `caller` may fetch and that match `wanted`, and the last item of

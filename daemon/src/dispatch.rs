@@ -9,7 +9,6 @@
 
 mod authority;
 mod failures;
-mod forward_stop;
 mod logged_output;
 mod managed;
 mod mcp;

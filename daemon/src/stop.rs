@@ -8,10 +8,12 @@
 //! depends on the effect of the call what a stop of useless work means: an at-most-once call ends by itself.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rye_core::model::{Effect, KillReceipt, Slot};
+use rye_process::{StopReason, Stopper};
 use tokio::sync::watch;
 
 /// Grace period of the call in flight of a cancelled run: long enough for a tool to clean up, short enough to wait for.
@@ -278,6 +280,19 @@ impl Stop {
             () = cancelled => {}
             () = useless => {}
             () = self.at_least(Urgency::Shutdown) => {}
+        }
+    }
+
+    /// Once `due` resolves, forwards this signal to the process that `stopper` stops, and each escalation of it.
+    pub async fn forward(&self, due: impl Future<Output = ()>, stopper: &Stopper) -> Infallible {
+        due.await;
+        let mut signal = self.changes();
+        loop {
+            stopper.stop(match self.grace() {
+                Some(grace) => StopReason::Kill { grace },
+                None => StopReason::Cancel,
+            });
+            signal.changed().await;
         }
     }
 }

@@ -22,7 +22,6 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::failures::{refused, unstarted};
-use super::forward_stop::forward_stop;
 use super::outcome::process_end;
 use super::{Dispatcher, Planner, Unsuccessful, Work, permit};
 use crate::chain::{self, InheritedVariables, ManagedPlan, Plan};
@@ -113,7 +112,7 @@ impl Dispatcher {
         let exited = tokio::select! {
             exited = running.finish(stopper.listen()) => exited,
             // A process that is to stop gets no time to end by itself first.
-            never = forward_stop(cx.stop.at_least(Urgency::Cancel), &cx.stop, &stopper) => match never {},
+            never = cx.stop.forward(cx.stop.at_least(Urgency::Cancel), &stopper) => match never {},
             never = log.write() => match never {},
             never = cx.output.write() => match never {},
             never = report_ready(&plan.ready, &signs, cx) => match never {},

@@ -8,7 +8,6 @@ use rye_process::{Exit, StopReason, Stopper};
 use serde_json::Value;
 
 use super::failures::{refused, unstarted};
-use super::forward_stop::forward_stop;
 use super::logged_output::LoggedOutput;
 use super::outcome::{bound, judge, printed, process_end};
 use super::{Dispatcher, Unsuccessful, Work};
@@ -66,7 +65,7 @@ impl Dispatcher {
             .with_memory(Arc::clone(&memory));
         let exited = tokio::select! {
             exited = running.finish(stopper.listen()) => exited,
-            never = forward_stop(cx.stop.due(), &cx.stop, &stopper) => match never {},
+            never = cx.stop.forward(cx.stop.due(), &stopper) => match never {},
             never = cx.output.write() => match never {},
         };
         let kept = exited

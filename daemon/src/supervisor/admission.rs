@@ -193,7 +193,7 @@ impl Admission {
                 });
             }
         };
-        refuse_tampered(&graph, library)?;
+        authority::refuse_tampered(&graph, library)?;
         repeated::refuse(&graph, library, &request.start_at)?;
         let (snapshot, policy) = self.configuration(&tool.item, library)?;
         let mut warnings: Vec<_> = findings.iter().map(placed).collect();
@@ -581,23 +581,4 @@ fn resumption(run: &Run, graph: &Graph) -> Result<(String, (GraphState, Unfinish
             (fresh(graph), UnfinishedWork::default()),
         )),
     }
-}
-
-/// Refuses a graph that names an unsigned, modified or untrusted tool. A missing tool is the failure of its node, which
-/// the graph may handle.
-fn refuse_tampered(graph: &Graph, library: &Library) -> Result<(), Error> {
-    for item in named_calls(graph) {
-        match chain::resolve(library, &item, None) {
-            Err(source) if source.kind() == ErrorKind::Denied => {
-                return Err(refused(&item, source));
-            }
-            Ok(_) | Err(_) => {}
-        }
-    }
-    Ok(())
-}
-
-/// Items that the graph calls by name.
-fn named_calls(graph: &Graph) -> BTreeSet<ItemRef> {
-    graph.actions().filter_map(Action::named).collect()
 }

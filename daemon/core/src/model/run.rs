@@ -22,7 +22,7 @@ use super::round::Round;
 use super::spec::Spec;
 use super::suspension::{SuspendReason, Suspension};
 use super::work::Work;
-use super::{graph, process, thread};
+use super::{event, graph, process, thread};
 use crate::bounds;
 use crate::clock::Timestamp;
 use crate::expr::Vars;
@@ -505,13 +505,9 @@ impl Run {
                 }
                 work.exited(&exited.end);
             }
-            RunEvent::CallbackStarted(started) => {
-                let work = self.work.state_mut();
-                return work.attempt_mut(started.step, started.slot).is_some();
-            }
-            RunEvent::ToolCallProgress(progress) => {
-                let work = self.work.state_mut();
-                return work.attempt_mut(progress.step, progress.slot).is_some();
+            RunEvent::CallbackStarted(event::CallbackStarted { step, slot, .. })
+            | RunEvent::ToolCallProgress(event::ToolCallProgress { step, slot, .. }) => {
+                return self.work.state_mut().attempt_mut(*step, *slot).is_some();
             }
             RunEvent::UncertainAnswered(answered) => {
                 let work = self.work.state_mut();

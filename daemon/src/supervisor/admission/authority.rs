@@ -28,3 +28,22 @@ pub(super) fn check_permissions(spec: &Spec) -> Result<(), Error> {
         message: failure.message,
     })
 }
+
+/// Refuses a graph that names an unsigned, modified or untrusted tool. A missing tool is the failure of its node, which
+/// the graph may handle.
+pub(super) fn refuse_tampered(graph: &Graph, library: &Library) -> Result<(), Error> {
+    for item in named_calls(graph) {
+        match chain::resolve(library, &item, None) {
+            Err(source) if source.kind() == ErrorKind::Denied => {
+                return Err(refused(&item, source));
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Items that the graph calls by name.
+fn named_calls(graph: &Graph) -> BTreeSet<ItemRef> {
+    graph.actions().filter_map(Action::named).collect()
+}

@@ -2,11 +2,11 @@
 
 use rye_proto::v1::Process;
 
-use super::elapsed;
-use super::screen::in_line;
+use crate::render::screen::in_line;
+use crate::render::{self, elapsed};
 
 /// Renders processes as a table.
-pub(crate) fn table(processes: &[Process]) -> String {
+pub(super) fn table(processes: &[Process]) -> String {
     let heads = [
         "HANDLE", "STATUS", "READY", "PID", "UPTIME", "RESTARTS", "COMMAND",
     ];
@@ -24,7 +24,7 @@ pub(crate) fn table(processes: &[Process]) -> String {
         ]
     };
     let rows: Vec<_> = processes.iter().map(row).collect();
-    super::table(heads, &rows)
+    render::table(heads, &rows)
 }
 
 fn command(process: &Process) -> String {
@@ -33,7 +33,7 @@ fn command(process: &Process) -> String {
 }
 
 /// Renders the state of a process, a fact a line.
-pub(crate) fn details(process: &Process) -> String {
+pub(super) fn details(process: &Process) -> String {
     let mut lines = vec![
         format!("handle    {}", process.handle),
         format!("status    {}", process.status),
@@ -68,7 +68,7 @@ pub(crate) fn details(process: &Process) -> String {
 }
 
 /// Renders the result of a start.
-pub(crate) fn started(process: &Process, exists: bool) -> String {
+pub(super) fn started(process: &Process, exists: bool) -> String {
     if !process.running {
         let why = &process.reason;
         let why = if why.is_empty() { "it has ended" } else { why };
