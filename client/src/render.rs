@@ -8,7 +8,6 @@ pub(crate) mod capability;
 pub(crate) mod events;
 pub(crate) mod items;
 pub(crate) mod lines;
-pub(crate) mod process;
 pub(crate) mod transcript;
 
 pub(crate) mod models;

@@ -1,5 +1,7 @@
 //! `proc start|ls|status|stop|restart|logs|wait`: managed processes.
 
+mod shown;
+
 use rye_client::exit::Exit;
 use rye_proto::{convert, v1};
 
@@ -7,7 +9,7 @@ use crate::cli::{self, Condition, ProcVerb};
 use crate::failure::Failure;
 use crate::local_error::LocalError;
 use crate::output::{Format, Reader};
-use crate::render::process as render;
+
 use crate::session::Session;
 
 pub(super) async fn proc(verb: ProcVerb, session: &mut Session) -> Result<Exit, Failure> {
@@ -48,7 +50,7 @@ fn show(process: &v1::Process, session: &mut Session) -> Result<Exit, Failure> {
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(process)?,
-        Format::Text => output.line(&render::details(process))?,
+        Format::Text => output.line(&shown::details(process))?,
     }
     Ok(Exit::Done)
 }
@@ -85,7 +87,7 @@ async fn start(asked: cli::StartProcess, session: &mut Session) -> Result<Exit, 
         Format::Json => output.json(&process)?,
         Format::Text => {
             output.line(&process.handle)?;
-            output.note(&render::started(&process, started.exists));
+            output.note(&shown::started(&process, started.exists));
             let exit = of_live(&process);
             for line in started.tail.iter().filter(|_| exit != Exit::Done) {
                 output.note(&format!("  {}", line.text));
@@ -106,7 +108,7 @@ async fn list(all: bool, session: &mut Session) -> Result<Exit, Failure> {
     match output.format() {
         Format::Json => output.json(&processes)?,
         Format::Text if processes.is_empty() => output.note("no process is running"),
-        Format::Text => output.line(&render::table(&processes))?,
+        Format::Text => output.line(&shown::table(&processes))?,
     }
     Ok(Exit::Done)
 }
@@ -183,7 +185,7 @@ async fn wait(asked: cli::WaitProcess, session: &mut Session) -> Result<Exit, Fa
         (Format::Text, Some(line)) => output.line(&line.text)?,
         (Format::Text, None) => {
             let process = answer.process.as_ref();
-            output.line(&process.map_or_else(String::new, render::details))?;
+            output.line(&process.map_or_else(String::new, shown::details))?;
         }
     }
     Ok(match (answer.fulfilled, answer.timed_out) {

@@ -2,8 +2,8 @@
 
 use rye_proto::v1::Process;
 
-use super::elapsed;
-use super::screen::in_line;
+use crate::render::screen::in_line;
+use crate::render::{elapsed, table as columns};
 
 /// Renders processes as a table.
 pub(crate) fn table(processes: &[Process]) -> String {
@@ -24,7 +24,7 @@ pub(crate) fn table(processes: &[Process]) -> String {
         ]
     };
     let rows: Vec<_> = processes.iter().map(row).collect();
-    super::table(heads, &rows)
+    columns(heads, &rows)
 }
 
 fn command(process: &Process) -> String {
