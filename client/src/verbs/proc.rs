@@ -9,7 +9,6 @@ use crate::cli::{self, Condition, ProcVerb};
 use crate::failure::Failure;
 use crate::local_error::LocalError;
 use crate::output::{Format, Reader};
-
 use crate::session::Session;
 
 pub(super) async fn proc(verb: ProcVerb, session: &mut Session) -> Result<Exit, Failure> {
