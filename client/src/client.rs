@@ -60,10 +60,10 @@ struct WithToken(Option<Token>);
 
 impl Interceptor for WithToken {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, tonic::Status> {
-        if let Some(Token(value)) = &self.0 {
+        if let Some(token) = &self.0 {
             request
                 .metadata_mut()
-                .insert("authorization", value.clone());
+                .insert("authorization", token.bearer());
         }
         Ok(request)
     }

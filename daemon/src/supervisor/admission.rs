@@ -18,12 +18,11 @@ mod text;
 mod thread;
 pub(super) mod variables;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rye_core::capability::{self, Layer};
 use rye_core::definition::{self, Action, Caching, Finding, Graph};
-use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::expr::{did_you_mean, nearest};
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::graph::{GraphState, UnfinishedWork};

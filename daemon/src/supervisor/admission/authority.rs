@@ -1,13 +1,20 @@
-//! Authority to start a run: the permissions of a tool run, and the caller who starts a run that no other run starts.
+//! Authority to start a run: the permissions of a tool run, the caller who starts a run that no other run starts, and
+//! the items that a graph names.
+
+use std::collections::BTreeSet;
 
 use rye_core::callers::Caller;
 use rye_core::capability::Primary;
+use rye_core::definition::{Action, Graph};
+use rye_core::error::{ErrorKind, Kinded as _};
+use rye_core::id::ItemRef;
 use rye_core::model::Spec;
-use rye_item::Item;
+use rye_item::{Item, Library};
 
 use super::super::error::Error;
 use super::super::request::{Start, StartAt};
-use crate::dispatch;
+use super::refused;
+use crate::{chain, dispatch};
 
 /// Refuses a new run that a person starts of an item which is not meant for people.
 pub(super) fn check_person(request: &Start, item: &Item) -> Result<(), Error> {

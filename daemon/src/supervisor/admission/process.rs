@@ -16,13 +16,13 @@ use crate::supervisor::handle::Supervisor;
 use crate::supervisor::request::Start;
 
 /// Returns the tool whose capability a managed process needs.
-pub fn tool() -> ItemRef {
+pub(crate) fn tool() -> ItemRef {
     ItemRef::tool(ItemId::new(native::MANAGED_SUBPROCESS).expect("a valid id"))
 }
 
 impl Supervisor {
     /// Checks the command and fixes everything about the run `id`. A process of a person has the permissions `layers`.
-    pub async fn admit_process(
+    pub(crate) async fn admit_process(
         &self,
         id: &RunId,
         request: Start,
