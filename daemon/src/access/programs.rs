@@ -25,15 +25,13 @@ impl Access {
     }
 
     /// Records the progress of a program. Returns false if it reported within the last second.
-    pub async fn note_progress(
+    pub fn note_progress(
         &self,
         program: &Program,
         fraction: Option<f64>,
         message: String,
     ) -> Result<bool, Error> {
-        self.supervisor
-            .note_progress(program, fraction, message)
-            .await
+        self.supervisor.note_progress(program, fraction, message)
     }
 
     /// The programs that may call.

@@ -120,7 +120,7 @@ impl Items for ItemsService {
         };
         let v1::ProgressRequest { fraction, message } = request.into_inner();
         let noted = self.access.note_progress(&program, fraction, message);
-        let recorded = noted.await?;
+        let recorded = noted?;
         Ok(Response::new(v1::ProgressResponse { recorded }))
     }
 

@@ -20,7 +20,7 @@ use rye_core::id::{ItemRef, RunId};
 use rye_core::model::event::{CallbackStarted, ToolCallProgress, Warning};
 use rye_core::model::{Callback, Event, Failure, Kill, Life, Object, Run, RunKind, Spec};
 use rye_core::seal::sha256_hex;
-use rye_journal::{Change, KeyOwner};
+use rye_journal::{Change, KeyOwner, RefusalReason};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -77,7 +77,7 @@ impl Supervisor {
     }
 
     /// Records the progress of `program`. Returns false if another report was recorded within the last second.
-    pub async fn note_progress(
+    pub fn note_progress(
         &self,
         program: &Program,
         fraction: Option<f64>,
@@ -159,31 +159,18 @@ impl Supervisor {
                 fault,
                 warnings,
             }) => {
-                let started = Event::from(CallbackStarted {
-                    step: program.step,
-                    slot: program.slot,
-                    item: spec.item.to_string(),
-                    child: run.clone(),
-                });
-                let notes = warnings.into_iter().filter(|_| fault.is_none());
-                let notes = notes.map(|message| {
-                    let node = None;
-                    Change::event(&run, Warning { node, message }.into())
-                });
-                let mut changes = vec![
-                    Change::event(&program.run, started),
-                    Change::create(&run, Arc::clone(&spec)),
-                    Change::event(&run, self.first_event(fault.clone())),
-                ];
-                changes.extend(notes);
-                match self.journal().commit(changes).await {
-                    Ok(committed) => self.journal().durable(committed.ticket).await?,
-                    Err(rye_journal::Error::Refused(refused)) => {
-                        let failure = drive::refused_child(&refused);
-                        let failure = failure.ok_or(rye_journal::Error::Refused(refused))?;
+                let child = Child {
+                    run: &run,
+                    spec: &spec,
+                };
+                match self.create_child(program, child, fault, warnings).await? {
+                    Created::New => {}
+                    Created::Earlier(run) => {
+                        return self.answer_program(program, run, None, found).await;
+                    }
+                    Created::Refused(failure) => {
                         return Ok((refusal(prepared.envelope(), failure), found));
                     }
-                    Err(error) => return Err(error.into()),
                 }
                 let envelope = self.launch_child(&run, spec.kind()).await?;
                 if !spec.parent_end.waits() {
@@ -191,6 +178,48 @@ impl Supervisor {
                 }
                 self.answer_program(program, run, envelope, found).await
             }
+        }
+    }
+
+    /// Commits the child run of a call with the event of its parent. Returns when this is durable.
+    async fn create_child(
+        &self,
+        program: &Program,
+        Child { run, spec }: Child<'_>,
+        fault: Option<Failure>,
+        warnings: Vec<String>,
+    ) -> Result<Created, Error> {
+        let started = Event::from(CallbackStarted {
+            step: program.step,
+            slot: program.slot,
+            item: spec.item.to_string(),
+            child: run.clone(),
+        });
+        let notes = warnings.into_iter().filter(|_| fault.is_none());
+        let notes = notes.map(|message| {
+            let node = None;
+            Change::event(run, Warning { node, message }.into())
+        });
+        let mut changes = vec![
+            Change::event(&program.run, started),
+            Change::create(run, Arc::clone(spec)),
+            Change::event(run, self.first_event(fault.clone())),
+        ];
+        changes.extend(notes);
+        match self.journal().commit(changes).await {
+            Ok(committed) => {
+                self.journal().durable(committed.ticket).await?;
+                Ok(Created::New)
+            }
+            Err(rye_journal::Error::Refused(refused)) => match &refused.why {
+                // Another call with the same key was faster.
+                RefusalReason::KeyTaken(run) => Ok(Created::Earlier(run.clone())),
+                _ => match drive::refused_child(&refused) {
+                    Some(failure) => Ok(Created::Refused(failure)),
+                    None => Err(rye_journal::Error::Refused(refused).into()),
+                },
+            },
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -366,6 +395,20 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// A child run that is not created yet.
+struct Child<'a> {
+    run: &'a RunId,
+    spec: &'a Arc<Spec>,
+}
+
+/// Result of the creation of a child run.
+enum Created {
+    New,
+    /// The run of another call with the same key, which was faster.
+    Earlier(RunId),
+    Refused(Failure),
 }
 
 /// Result of the search for an earlier call with the same key.

@@ -188,8 +188,8 @@ impl Kinded for Error {
             | Self::Unfit { .. }
             | Self::KeyReused { .. }
             | Self::Removed { .. }
-            | Self::NotSuspended { .. } => ErrorKind::Precondition,
-            Self::Closed(Closed::Ended) => ErrorKind::Precondition,
+            | Self::NotSuspended { .. }
+            | Self::Closed(Closed::Ended) => ErrorKind::Precondition,
             Self::Closed(Closed::TooManyOpen | Closed::TooMany) => ErrorKind::Exhausted,
             Self::Stopping => ErrorKind::Unavailable,
             Self::Journal(source) => source.kind(),

@@ -412,7 +412,7 @@ impl Run {
     /// True if `event` announces a child run where there was none before.
     fn spawns(&self, event: &Event) -> bool {
         let (slot, child) = match event {
-            Event::Run(RunEvent::ChildStarted(_)) => return true,
+            Event::Run(RunEvent::ChildStarted(_) | RunEvent::CallbackStarted(_)) => return true,
             Event::Run(RunEvent::StepStarted(started)) => (Slot::Main, &started.child),
             Event::Run(RunEvent::HookStarted(started)) => {
                 (Slot::Hook(started.index), &started.child)
@@ -423,7 +423,6 @@ impl Run {
             Event::Thread(ThreadEvent::ToolCallStart(started)) => {
                 (Slot::Part(started.position), &started.child)
             }
-            Event::Run(RunEvent::CallbackStarted(_)) => return true,
             Event::Run(_)
             | Event::Graph(_)
             | Event::Thread(_)

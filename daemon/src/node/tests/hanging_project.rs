@@ -51,7 +51,7 @@ async fn hanging_project_blocks_only_its_runs_which_can_be_stopped() {
 
     // Other runs continue, and new ones end.
     for _ in 0..3 {
-        let run = in_time("a start elsewhere", daemon.run(&alive, "t/short")).await;
+        let run = in_time("a start elsewhere", Box::pin(daemon.run(&alive, "t/short"))).await;
         assert_eq!(
             in_time("a run elsewhere", daemon.settled(&run)).await,
             Status::Completed
@@ -137,7 +137,7 @@ async fn file_access_in_hanging_project_delays_no_other_project() {
     daemon.projects.hang_simulator.begin(&dead);
     assert!(daemon.projects.hang_simulator.holds(file_pool::AT_ONCE));
     for _ in 0..2 {
-        let run = in_time("a start elsewhere", daemon.run(&alive, "t/short")).await;
+        let run = in_time("a start elsewhere", Box::pin(daemon.run(&alive, "t/short"))).await;
         let ended = in_time("a run elsewhere", daemon.settled(&run)).await;
         assert_eq!(ended, Status::Completed);
     }
