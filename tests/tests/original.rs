@@ -175,7 +175,7 @@ fn tools_of_the_original_run_as_they_are() {
         &format!("from rye.constants import AI_DIR\n{body}"),
     );
     let failed = world.ryectl("execute tool t/imports").run().code(1);
-    let _told = failed.stderr_contains(&["No module named 'rye'"]);
+    let _told = failed.stderr_contains(&["No module named 'rye.constants'"]);
     // Parameters that the original ignores.
     let write = json!({"path": "o/x", "content": "x", "create_dirs": true});
     assert_eq!(

@@ -463,7 +463,9 @@ fn check(spaces: &Spaces, place: &ItemLocation, text: &str) -> Result<Vec<String
         });
     }
     // Without an executor it is a file that others read, such as a schema of configuration.
-    if metadata.executor_id.is_some() && !metadata.unread.is_empty() {
+    if is_graph_without_type(&metadata)
+        || metadata.executor_id.is_some() && !metadata.unread.is_empty()
+    {
         return Err(Error::Unread {
             path: place.path(),
             problem: unread_keys(&metadata),
@@ -482,13 +484,17 @@ fn check(spaces: &Spaces, place: &ItemLocation, text: &str) -> Result<Vec<String
     Ok(ignored.map(note).collect())
 }
 
+/// True if the executor is that of graphs, and the type is not. Only a file with `tool_type: graph` may have their keys.
+fn is_graph_without_type(metadata: &Metadata) -> bool {
+    let executor = metadata.executor_id.as_deref().map(ItemId::new);
+    let is_of_graphs = |id| ItemRef::tool(id).canonical().id.as_str() == STATE_GRAPH;
+    metadata.tool_type.as_deref() != Some("graph")
+        && executor.and_then(Result::ok).is_some_and(is_of_graphs)
+}
+
 /// Describes the keys for which a tool is refused, for people.
 fn unread_keys(metadata: &Metadata) -> String {
-    let executor = metadata.executor_id.as_deref().map(ItemId::new);
-    // Only a file with `tool_type: graph` may have the keys of a graph.
-    if let Some(Ok(id)) = executor
-        && ItemRef::tool(id).canonical().id.as_str() == STATE_GRAPH
-    {
+    if is_graph_without_type(metadata) {
         return "the `executor_id` is that of graphs: write `tool_type: graph`".to_owned();
     }
     let told = metadata.unread.iter().map(|unread| {

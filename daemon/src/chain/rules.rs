@@ -91,17 +91,20 @@ pub(super) fn refuse_unread(element: &Item) -> Result<(), Error> {
     if element.metadata.tool_type.as_deref() == Some("library") {
         return Err(Error::Library { path });
     }
-    let Some(unread) = element.metadata.unread.first() else {
-        return Ok(());
-    };
     let executor = element.metadata.executor_id.as_deref();
     let executor = executor.and_then(|id| ItemId::new(id).ok());
     // Only a file with `tool_type: graph` may have the keys of a graph.
-    if executor.is_some_and(|id| ItemRef::tool(id).canonical().id.as_str() == STATE_GRAPH) {
+    let is_graph = element.metadata.tool_type.as_deref() == Some("graph");
+    if !is_graph
+        && executor.is_some_and(|id| ItemRef::tool(id).canonical().id.as_str() == STATE_GRAPH)
+    {
         let problem =
             "must be `graph` where the `executor_id` is that of graphs: write `tool_type: graph`";
         return Err(malformed(element, "tool_type", problem));
     }
+    let Some(unread) = element.metadata.unread.first() else {
+        return Ok(());
+    };
     let Unread {
         key,
         line,

@@ -498,11 +498,15 @@ impl Run {
                 attempt.process = Some(started.process.clone());
             }
             RunEvent::ProcessExited(exited) => {
-                let work = self.work.state_mut();
-                if work.attempt_mut(exited.step, exited.slot).is_none() {
+                if self
+                    .work
+                    .state_mut()
+                    .attempt_mut(exited.step, exited.slot)
+                    .is_none()
+                {
                     return false;
                 }
-                work.exited(&exited.end);
+                self.work.state_mut().exited(&exited.end);
             }
             RunEvent::CallbackStarted(event::CallbackStarted { step, slot, .. })
             | RunEvent::ToolCallProgress(event::ToolCallProgress { step, slot, .. }) => {
