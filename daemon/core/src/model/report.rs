@@ -10,6 +10,16 @@ use super::run::Run;
 use super::thread::{self, MOST_RESULT_CHARS};
 
 impl Run {
+    /// Its status and position, for errors.
+    pub(super) fn describe(&self) -> String {
+        let status = self.status();
+        match (self.current_node(), self.step()) {
+            (Some(node), Some(step)) => format!("{status} at step {step} (`{node}`)"),
+            (Some(node), None) => format!("{status} before `{node}`"),
+            (None, _) => status.to_string(),
+        }
+    }
+
     /// Returns the failure with which it ended, or after which it is suspended.
     pub fn failure(&self) -> Option<Failure> {
         let stopped = |code: &str, message: String| Failure {

@@ -498,15 +498,11 @@ impl Run {
                 attempt.process = Some(started.process.clone());
             }
             RunEvent::ProcessExited(exited) => {
-                if self
-                    .work
-                    .state_mut()
-                    .attempt_mut(exited.step, exited.slot)
-                    .is_none()
-                {
+                let work = self.work.state_mut();
+                if work.attempt_mut(exited.step, exited.slot).is_none() {
                     return false;
                 }
-                self.work.state_mut().exited(&exited.end);
+                work.exited(&exited.end);
             }
             RunEvent::CallbackStarted(event::CallbackStarted { step, slot, .. })
             | RunEvent::ToolCallProgress(event::ToolCallProgress { step, slot, .. }) => {
@@ -592,14 +588,5 @@ impl Run {
         }
         self.open_call = after;
         true
-    }
-
-    fn describe(&self) -> String {
-        let status = self.status();
-        match (self.current_node(), self.step()) {
-            (Some(node), Some(step)) => format!("{status} at step {step} (`{node}`)"),
-            (Some(node), None) => format!("{status} before `{node}`"),
-            (None, _) => status.to_string(),
-        }
     }
 }
