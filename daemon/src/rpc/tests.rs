@@ -9,12 +9,14 @@ use prost_types::FileDescriptorSet;
 use rye_core::capability::Layer;
 use rye_proto::v1::budgets_server::Budgets as _;
 use rye_proto::v1::items_server::Items as _;
+use rye_proto::v1::processes_server::Processes as _;
 use rye_proto::v1::runs_server::Runs as _;
 use rye_proto::v1::{self, ItemRef};
 use tonic::{Code, Request, Response, Status};
 
 use super::budgets::BudgetsService;
 use super::items::ItemsService;
+use super::processes::ProcessesService;
 use super::runs::RunsService;
 use super::streams::Streams;
 use crate::access::Access;
@@ -22,7 +24,10 @@ use crate::node::tests::hanging_project::project;
 use crate::node::tests::rig::Rig;
 
 /// Methods that neither name nor list runs.
-const OF_NO_RUN: [&str; 17] = [
+const OF_NO_RUN: [&str; 20] = [
+    "Items.Progress",
+    "Processes.Start",
+    "Processes.List",
     "Runs.Validate",
     "Items.Fetch",
     "Items.Lock",
@@ -90,6 +95,25 @@ impl CheckedMethods {
             .await;
         self.refused("Budgets.Raise", budgets.raise(by_another(raise)))
             .await;
+    }
+
+    async fn of_processes(&mut self, access: &Access, handle: &str) {
+        let processes = ProcessesService::new(access.clone(), Streams::new(100));
+        macro_rules! refused {
+            ($name:literal, $method:ident : $message:ident) => {
+                let message = v1::$message {
+                    handle: handle.to_owned(),
+                    ..v1::$message::default()
+                };
+                let answer = processes.$method(by_another(message));
+                self.refused($name, answer).await;
+            };
+        }
+        refused!("Processes.Stop", stop: StopProcessRequest);
+        refused!("Processes.Restart", restart: RestartProcessRequest);
+        refused!("Processes.Status", status: ProcessStatusRequest);
+        refused!("Processes.Wait", wait: WaitProcessRequest);
+        refused!("Processes.Logs", logs: ProcessLogsRequest);
     }
 
     /// Asserts that every method of the contract was called, except those of no run and `others`.
@@ -173,6 +197,7 @@ async fn methods_neither_show_nor_change_runs_invisible_to_caller() {
     let removed = runs.remove(by_another(remove));
     asked.refused("Runs.Remove", removed).await;
     asked.of_budgets(&access, &run_id).await;
+    asked.of_processes(&access, &run_id).await;
     let wait = v1::WaitRequest {
         run_ids: vec![run_id.clone()],
         ..v1::WaitRequest::default()

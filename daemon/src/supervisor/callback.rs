@@ -211,14 +211,16 @@ impl Supervisor {
                 self.journal().durable(committed.ticket).await?;
                 Ok(Created::New)
             }
-            Err(rye_journal::Error::Refused(refused)) => match &refused.why {
+            Err(rye_journal::Error::Refused(refused)) => {
                 // Another call with the same key was faster.
-                RefusalReason::KeyTaken(run) => Ok(Created::Earlier(run.clone())),
-                _ => match drive::refused_child(&refused) {
+                if let RefusalReason::KeyTaken(run) = &refused.why {
+                    return Ok(Created::Earlier(run.clone()));
+                }
+                match drive::refused_child(&refused) {
                     Some(failure) => Ok(Created::Refused(failure)),
                     None => Err(rye_journal::Error::Refused(refused).into()),
-                },
-            },
+                }
+            }
             Err(error) => Err(error.into()),
         }
     }
