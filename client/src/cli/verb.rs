@@ -153,11 +153,8 @@ pub(crate) enum Verb {
     )]
     Execute(Execute),
     /// Call items for a program of a run, one JSON object a line
-    ///
-    /// For programs that a run started, which have a token in RYE_TOKEN. Each line of stdin is a call, such as {"id": 1, "call": "execute",
-    /// "item_id": "team/lint", "params": {}}, {"call": "fetch", "item_id": "team/rules"} or {"call": "progress", "fraction": 0.5, "message":
-    /// "half"}. Each call is answered by a line with its id and `result` or `error`, in the order in which the calls end.
     #[command(
+        long_about = "Call items for a program of a run, one JSON object a line\n\nFor programs that a run started, which have a token in RYE_TOKEN. Each line of stdin is a call, such as {\"id\": 1, \"call\": \"execute\", \"item_id\": \"team/lint\", \"params\": {}}, {\"call\": \"fetch\", \"item_id\": \"team/rules\"} or {\"call\": \"progress\", \"fraction\": 0.5, \"message\": \"half\"}. Each call is answered by a line with its id and `result` or `error`, in the order in which the calls end.",
         after_help = "Example:\n  echo '{\"id\": 1, \"call\": \"execute\", \"item_id\": \"rye/core/echo\", \"params\": {\"text\": \"hi\"}}' | ryectl call"
     )]
     Call,

@@ -66,6 +66,7 @@ struct Refused {
 }
 
 impl Refused {
+    #[expect(clippy::needless_pass_by_value, reason = "a function for `map_err`")]
     fn invalid(message: impl ToString) -> Self {
         Self {
             code: "invalid".to_owned(),
