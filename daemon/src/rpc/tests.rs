@@ -101,10 +101,8 @@ impl CheckedMethods {
         let processes = ProcessesService::new(access.clone(), Streams::new(100));
         macro_rules! refused {
             ($name:literal, $method:ident : $message:ident) => {
-                let message = v1::$message {
-                    handle: handle.to_owned(),
-                    ..v1::$message::default()
-                };
+                let mut message = v1::$message::default();
+                handle.clone_into(&mut message.handle);
                 let answer = processes.$method(by_another(message));
                 self.refused($name, answer).await;
             };
