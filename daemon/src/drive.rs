@@ -166,6 +166,8 @@ struct Drive<'a, K: Kind> {
     base: Seq,
     /// Events that have happened and wait for the next commit. They survive a refused commit.
     facts: Vec<Event>,
+    /// Processes that were ended with calls because the run stops.
+    receipt: KillReceipt,
     /// Memory charges for the results in `facts`.
     charges: Vec<Held>,
     /// Last commit of this drive.
@@ -209,6 +211,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             commits,
             base: run.seq,
             facts: Vec::new(),
+            receipt: KillReceipt::default(),
             charges: Vec::new(),
             last: None,
             attempts: Attempts::new(),
@@ -511,11 +514,10 @@ impl<'a, K: Kind> Drive<'a, K> {
     /// the calls that ended by themselves.
     async fn wind_down(&mut self) -> Result<DriverExit, rye_journal::Error> {
         self.budget_wait.clear();
-        let mut receipt = KillReceipt::default();
         while let Some((call, ended)) = self.next_end().await {
             self.take_reports();
             match ended {
-                Ended::Stopped(ended) => receipt.merge(ended),
+                Ended::Stopped(ended) => self.receipt.merge(ended),
                 ended @ (Ended::Outcome(_) | Ended::Suspended(_) | Ended::Exhausted(_)) => {
                     self.take(call, ended).await;
                 }
@@ -533,7 +535,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         if self.machine.run().status().is_terminal() {
             return Ok(DriverExit::Ended);
         }
-        Ok(DriverExit::Interrupted(receipt))
+        Ok(DriverExit::Interrupted(std::mem::take(&mut self.receipt)))
     }
 
     /// Commits the facts, followed by `plans`, in one commit. If the journal refuses it, the facts are kept.

@@ -17,7 +17,7 @@ const NOBODY: u32 = 65534;
 /// Number of the next [`Subtree`].
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// A cgroup that belongs to [`NOBODY`].
+/// A cgroup that belongs to `NOBODY`.
 #[derive(Debug)]
 pub struct Subtree(PathBuf);
 
@@ -48,7 +48,7 @@ impl Drop for Subtree {
     }
 }
 
-/// [`NOBODY`], with a world of its own.
+/// `NOBODY`, with a world of its own.
 #[derive(Debug)]
 pub struct User<'w> {
     world: &'w World,

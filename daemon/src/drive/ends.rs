@@ -25,7 +25,10 @@ impl<K: Kind> Drive<'_, K> {
                 let events = self.machine.stopped(now, call.slot);
                 self.facts.extend(events);
             }
-            Ended::Stopped(_) => self.machine.abandon(call.slot),
+            Ended::Stopped(ended) => {
+                self.receipt.merge(ended);
+                self.machine.abandon(call.slot);
+            }
             Ended::Suspended(child) => self.machine.suspend_for(call.slot, child),
             Ended::Exhausted(lack) => {
                 self.shortage = Some(lack);

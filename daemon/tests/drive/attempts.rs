@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use rye_core::cas::InputHashes;
@@ -146,6 +147,14 @@ fn misshapen_child() -> Job<()> {
     }
 }
 
+/// Receipt of the call 30, which ends in the moment in which its run is killed.
+fn receipt() -> KillReceipt {
+    KillReceipt {
+        survivors: vec![7],
+        ..KillReceipt::default()
+    }
+}
+
 impl Kind for Entangled {
     type Machine = Script;
     type Plan = ();
@@ -184,9 +193,13 @@ impl Kind for Entangled {
         &self,
         call: &Call,
         _plan: (),
-        _stop: &Stop,
+        stop: &Stop,
         _reports: &Reports<Infallible>,
     ) -> Ended {
+        if call.slot == Slot::Part(30) {
+            stop.kill("a test", Duration::ZERO);
+            return Ended::Stopped(receipt());
+        }
         if call.slot == Slot::Part(0) {
             self.looks.notified().await;
             self.ended.notify_one();
@@ -210,6 +223,19 @@ async fn attempts_continue_while_driver_waits() {
     assert_eq!(exit, DriverExit::Ended);
     let record = services.journal.run(&run.id).await.unwrap().unwrap();
     assert_eq!(record.status(), Status::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn receipt_of_call_that_ends_before_the_driver_sees_the_kill_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let services = services(directory.path()).await;
+    let run = run(&services, directory.path(), services.epoch).await;
+    let kind = Entangled {
+        calls: vec![(30, 0)],
+        ..Entangled::default()
+    };
+    let driven = drive::drive(&services, Arc::new(kind), &run, &Stop::new()).await;
+    assert_eq!(driven.unwrap(), DriverExit::Interrupted(receipt()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
