@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 use rye_process::{
-    AttemptCgroups, DEFAULT_GRACE, Exit, Input, Plan, SignalScope, Spawner, Stopper, harden, parent,
+    AttemptCgroups, Confinement, DEFAULT_GRACE, Exit, Input, Plan, SignalScope, Spawner, Stopper,
+    harden, parent,
 };
 use ryed::config::Environment;
 
@@ -111,6 +112,7 @@ async fn spawn_ours(spawner: &Spawner, line: &[&str]) -> Duration {
         args: line[1..].iter().map(Into::into).collect(),
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         cwd: "/".into(),
+        confinement: Confinement::Scoped,
         stdin: Input::Bytes(b"{}".to_vec()),
         files: Vec::new(),
         timeout: Duration::from_mins(5),

@@ -26,6 +26,7 @@ use rye_core::capability::Layer;
 use rye_core::clock::Uptime;
 use rye_core::id::RunId;
 use rye_core::model::Slot;
+use rye_process::SandboxView;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -37,6 +38,8 @@ pub use self::order::{Halt, Turn};
 
 /// Variable with the token of a program.
 pub const TOKEN_VARIABLE: &str = "RYE_TOKEN";
+const SOCKET_VARIABLE: &str = "RYE_SOCKET";
+const CLIENT_VARIABLE: &str = "RYE_CTL";
 
 /// Most calls of one program that are open at the same time.
 pub const MOST_OPEN: usize = 64;
@@ -134,14 +137,25 @@ impl Closed {
 impl Callbacks {
     /// `socket` is the path of the daemon's socket, `client` that of `ryectl`, if it is there.
     pub fn new(socket: PathBuf, client: Option<PathBuf>) -> Self {
-        let client = client.map(|client| ("RYE_CTL", client));
+        let client = client.map(|client| (CLIENT_VARIABLE, client));
         let own = [
-            ("RYE_SOCKET", socket),
+            (SOCKET_VARIABLE, socket),
             ("RYE_NO_AUTOSTART", PathBuf::from("1")),
         ];
         Self {
             programs: Arc::default(),
             variables: own.into_iter().chain(client).collect(),
+        }
+    }
+
+    /// Shows the socket of the daemon and the client in a sandbox.
+    pub fn show_in(&self, view: &mut SandboxView) {
+        for (name, path) in self.variables.iter() {
+            match *name {
+                SOCKET_VARIABLE => view.socket = Some(path.clone()),
+                CLIENT_VARIABLE => view.shown.push(path.clone()),
+                _ => {}
+            }
         }
     }
 

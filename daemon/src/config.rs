@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::ledger::Caps;
-use rye_core::model::{Durability, Recovery};
+use rye_core::model::{Durability, Isolation, Recovery};
 
 pub use args::{Args, Command, Containment, LogFormat};
 pub use environment::Environment;
@@ -141,6 +141,8 @@ pub struct Config {
     pub cgroups: Containment,
     /// Signal scope of attempts.
     pub signals: Containment,
+    /// Weakest isolation of the processes of tools.
+    pub least_isolation: Isolation,
     /// Length of a segment of the journal's log in bytes.
     pub segment_bytes: u64,
     /// Time for runs to stop at a shutdown.
@@ -350,6 +352,9 @@ fn resolve(mut stack: Stack, environment: &Environment) -> Result<Loaded, Error>
         signals: stack
             .pick("containment.signals", |layer| layer.containment.signals)
             .unwrap_or_default(),
+        least_isolation: stack
+            .pick("isolation.least", |layer| layer.isolation.least)
+            .unwrap_or(Isolation::None),
         segment_bytes: segment_bytes(&mut stack)?,
         shutdown_grace: Duration::from_secs(
             stack

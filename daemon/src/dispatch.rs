@@ -38,6 +38,7 @@ use tracing::Instrument as _;
 
 use self::authority::{callbacks, check_directive};
 pub use self::authority::{check_caller, is_refusal, permit};
+pub use self::failures::ISOLATION_UNAVAILABLE;
 use self::failures::{is_project_gone, may_begin_again, refused, unplanned, without_project};
 use self::outcome::{declared_failure, is_text, reported_failure, without_secrets};
 use crate::chain::{

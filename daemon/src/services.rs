@@ -19,7 +19,7 @@ use rye_core::id::{Epoch, RunId};
 use rye_core::ledger::Caps;
 use rye_core::model::ProcessEnd;
 use rye_core::model::event::{ProcessExited, ProcessStarted, Warning};
-use rye_core::model::{Effect, Event, ProcessIdentity, Slot, Spec};
+use rye_core::model::{Effect, Event, Isolation, ProcessIdentity, Slot, Spec};
 use tokio::sync::Notify;
 
 pub use self::action::{Ended, Envelope, Order, Prepared, TraceMode, memory_exceeded, timed_out};
@@ -108,11 +108,12 @@ pub struct AttemptCtx {
 
 impl AttemptCtx {
     /// Records the process of the call, so that the next daemon recognises it as one of its own.
-    pub fn note_process(&self, process: ProcessIdentity) {
+    pub fn note_process(&self, process: ProcessIdentity, isolation: Isolation) {
         let event = Event::from(ProcessStarted {
             step: self.step,
             slot: self.slot,
             process,
+            isolation: Some(isolation),
         });
         if let Err(error) = self.services.journal.note(&self.run, event) {
             tracing::warn!(error = %with_sources(&error), "a process identity was not recorded");

@@ -119,9 +119,14 @@ impl Tree {
     }
 }
 
+/// Directory below `state` with all copies.
+pub fn folder(state: &Path) -> PathBuf {
+    state.join(FOLDER)
+}
+
 /// Returns a directory below `state` that holds a copy of `tree`. Blocks.
 pub fn place(state: &Path, tree: &Tree) -> io::Result<PathBuf> {
-    let folder = state.join(FOLDER);
+    let folder = folder(state);
     private().recursive(true).create(&folder)?;
     let path = folder.join(tree.hash());
     if is_copy(&path, tree)? {
@@ -158,7 +163,7 @@ fn unfinished(folder: &Path) -> PathBuf {
 /// Removes copies that an earlier daemon left unfinished, and those not requested for seven days before `now`. Returns
 /// the first error, after trying all. Blocks.
 pub fn sweep(state: &Path, now: Timestamp) -> io::Result<()> {
-    let folder = state.join(FOLDER);
+    let folder = folder(state);
     let entries = match fs::read_dir(&folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries?,

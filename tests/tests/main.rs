@@ -35,6 +35,7 @@ mod examples;
 mod fetch;
 mod golden;
 mod http_tool;
+mod isolation;
 mod items;
 mod limits;
 mod load;

@@ -86,6 +86,9 @@ pub(crate) struct StartProcess {
     /// Time between TERM and KILL when it is stopped; 5 seconds by default.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
+    /// What it may reach: `none`, `scoped` or `sandbox`; `scoped` by default.
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) isolation: Option<String>,
     /// Set a variable.
     #[arg(long = "env", value_name = "NAME=VALUE", allow_hyphen_values = true)]
     pub(crate) env: Vec<String>,

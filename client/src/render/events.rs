@@ -62,7 +62,15 @@ fn of_run(event: &RunEvent) -> String {
         },
         RunEvent::StepStarted(started) => begun(started),
         RunEvent::ProcessExited(exited) => exited.end.to_string(),
-        RunEvent::ProcessStarted(started) => format!("process {}", started.process.pid),
+        RunEvent::ProcessStarted(started) => {
+            let level = started.isolation.filter(|level| !level.is_default());
+            let level = level.map(|level| format!(", isolation {}", level.as_str()));
+            format!(
+                "process {}{}",
+                started.process.pid,
+                level.unwrap_or_default()
+            )
+        }
         RunEvent::CallbackStarted(started) => {
             format!("its program started {} as {}", started.item, started.child)
         }

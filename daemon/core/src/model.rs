@@ -23,6 +23,7 @@ mod budget;
 mod chunks;
 mod directory;
 mod failure;
+mod isolation;
 mod kill;
 mod limits;
 
@@ -72,6 +73,7 @@ pub use self::event::{
 };
 pub use self::failure::{DIVERGED, Failure, GRAPH_FAILED, Printed};
 pub use self::graph::{StepStatus, SuppressedError, UnfinishedWork};
+pub use self::isolation::Isolation;
 pub use self::kill::{AdoptedProcess, EndedProcess, Kill, KillReceipt, Killed};
 pub use self::life::{Illegal, Life, Outcome, Status};
 pub use self::limits::{Below, Limits, MOST_DEPTH, Raisable, Raised, proposed};

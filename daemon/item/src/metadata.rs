@@ -14,7 +14,7 @@ use rye_core::callers::Callers;
 use rye_core::declared::{self, Fields as _};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::ItemKind;
-use rye_core::model::Effect;
+use rye_core::model::{Effect, Isolation};
 use rye_core::yaml;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -120,6 +120,8 @@ pub struct Metadata {
     pub verify_deps: Option<Map<String, Value>>,
     /// Environment variables required for a start.
     pub env_requires: Vec<String>,
+    /// Isolation of its processes; `None` if not declared.
+    pub isolation: Option<Isolation>,
     /// True if its program has no effects but its calls of the daemon, and repeats them in order (`replay: ordered`).
     pub replays: bool,
     /// Patterns of the capabilities that its program may use in calls of the daemon; `None` if not declared.
@@ -214,6 +216,7 @@ impl Metadata {
         if metadata.tool_type.as_deref() != Some("graph") {
             metadata.output = output(&said)?;
             metadata.permissions = said.names("permissions")?;
+            metadata.isolation = isolation(&said)?;
             metadata.replays = replays(&said, metadata.effect)?;
             metadata.env_requires = said.names("env_requires")?.unwrap_or_default();
             metadata.unread = fields.unread();
@@ -388,6 +391,13 @@ fn replays(said: &DeclaredFields<'_>, effect: Option<Effect>) -> Result<bool, Er
         return Err(wrong_type("replay", expected));
     }
     Ok(replays.is_some())
+}
+
+fn isolation(said: &DeclaredFields<'_>) -> Result<Option<Isolation>, Error> {
+    let expected = "one of the words `none`, `scoped`, `sandbox` and `user`";
+    said.read("isolation", expected, |word| {
+        Isolation::parse(word.as_str()?)
+    })
 }
 
 fn output(said: &DeclaredFields<'_>) -> Result<Option<OutputFormat>, Error> {

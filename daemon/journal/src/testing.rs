@@ -269,6 +269,7 @@ pub fn process_started(step: u32, boot_id: &str) -> Event {
             start_time: 1,
             boot_id: boot_id.to_owned(),
         },
+        isolation: None,
     })
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 
 use rye_core::error::{ErrorKind, Kinded};
+use rye_core::model::Isolation;
 
 /// Reason why a process could not be started or followed. From [`Spawner::start`](super::Spawner::start): the program
 /// was not executed.
@@ -59,6 +60,12 @@ pub enum Error {
         pid: i32,
         source: io::Error,
     },
+    #[error("the isolation `{level}` is not available: {cause}", level = level.as_str())]
+    NoIsolation {
+        level: Isolation,
+        /// The missing part, and the fix.
+        cause: String,
+    },
     /// The thread that starts processes has ended.
     #[error("the daemon starts no processes any more")]
     SpawnerGone,
@@ -77,9 +84,10 @@ pub enum Error {
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::ProgramNotFound { .. } | Self::Execute { .. } | Self::WorkingDirectory { .. } => {
-                ErrorKind::Precondition
-            }
+            Self::ProgramNotFound { .. }
+            | Self::Execute { .. }
+            | Self::WorkingDirectory { .. }
+            | Self::NoIsolation { .. } => ErrorKind::Precondition,
             Self::NulByte { .. } | Self::TooLong { .. } | Self::TooLongTogether { .. } => {
                 ErrorKind::Invalid
             }

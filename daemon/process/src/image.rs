@@ -31,7 +31,7 @@ use super::clone::{Body, into_cgroup};
 use super::ending::number;
 use super::error::Error;
 use super::host::OpenFiles;
-use super::plan::{ATTEMPT_VARIABLE, MAX_ARGUMENT_BYTES, Plan};
+use super::plan::{ATTEMPT_VARIABLE, Confinement, MAX_ARGUMENT_BYTES, Plan};
 use super::signal_scope::SignalScope;
 use super::{pidfd, reap};
 
@@ -56,6 +56,8 @@ pub(super) struct Image {
     args: Vec<CString>,
     env: Vec<CString>,
     cwd: CString,
+    /// True if its processes gain no privileges, and signal no others.
+    is_scoped: bool,
     /// The n-th becomes descriptor n. All have numbers above the targets, so that none is overwritten before its use.
     descriptors: Vec<OwnedFd>,
 }
@@ -126,6 +128,7 @@ impl Image {
             args,
             env,
             cwd,
+            is_scoped: plan.confinement != Confinement::None,
             descriptors,
         };
         Ok((image, ends))
@@ -264,7 +267,8 @@ impl Child<'_> {
         Err((SetupStep::Execute, Errno::last()))
     }
 
-    /// Creates a session and group, binds the child's life to the daemon's, and disables new privileges, signals to others and core dumps.
+    /// Creates a session and group, binds the child's life to the daemon's, and disables core dumps and, unless it is
+    /// not isolated, new privileges and signals to others.
     fn settle(&self) -> Result<(), Errno> {
         setsid()?;
         prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -272,9 +276,11 @@ impl Child<'_> {
             // The daemon died before the signal was set.
             return Err(Errno::ESRCH);
         }
-        prctl::set_no_new_privs()?;
-        if let Some(scope) = self.scope {
-            scope.restrict_self()?;
+        if self.image.is_scoped {
+            prctl::set_no_new_privs()?;
+            if let Some(scope) = self.scope {
+                scope.restrict_self()?;
+            }
         }
         setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
         let OpenFiles { soft, hard } = self.open_files;
@@ -374,7 +380,7 @@ fn above(descriptor: OwnedFd, floor: RawFd) -> io::Result<OwnedFd> {
 
 /// Path of the program: one of the plan's own files; or a path with a slash, relative to the plan's directory; else the
 /// first executable file of that name in the plan's `PATH`.
-fn find_program(plan: &Plan) -> Result<PathBuf, Error> {
+pub(super) fn find_program(plan: &Plan) -> Result<PathBuf, Error> {
     let not_found = |looked_for: &[PathBuf]| {
         let paths: Vec<String> = looked_for
             .iter()

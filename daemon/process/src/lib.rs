@@ -59,6 +59,8 @@ mod sweep;
 
 mod running;
 
+mod sandbox;
+
 mod spawn;
 
 #[cfg(test)]
@@ -71,7 +73,8 @@ pub use host::{Inheritance, OpenFiles, harden, memory_of_host, most_open_files};
 pub use image::file_path;
 pub use peer::{Lineage, Peer};
 pub use plan::{
-    ATTEMPT_VARIABLE, DEFAULT_GRACE, Input, KILL_GRACE, MAX_ARGUMENT_BYTES, Plan, Source, Tap,
+    ATTEMPT_VARIABLE, Confinement, DEFAULT_GRACE, Input, KILL_GRACE, MAX_ARGUMENT_BYTES, Plan,
+    SandboxView, Source, Tap,
 };
 pub use procfs::{boot_id, pid_host, start_time};
 pub use running::Running;

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rye_core::model::Isolation;
+use serde::{Deserialize, Serialize};
+
 /// Stream of an attempt. Its lines are not mixed with those of the other stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
@@ -25,6 +28,42 @@ pub const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 /// Default time between TERM and KILL when a run is killed.
 pub const KILL_GRACE: Duration = Duration::from_secs(3);
 
+/// Restriction of the processes of a plan.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Confinement {
+    /// They may gain privileges and signal others.
+    None,
+    #[default]
+    Scoped,
+    /// They run below `bwrap`, and see only a part of the host.
+    Sandbox(SandboxView),
+}
+
+impl Confinement {
+    pub const fn level(&self) -> Isolation {
+        match self {
+            Self::None => Isolation::None,
+            Self::Scoped => Isolation::Scoped,
+            Self::Sandbox(_) => Isolation::Sandbox,
+        }
+    }
+}
+
+/// Files in a sandbox. All others are read-only, and `/tmp` is its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxView {
+    /// Directories that look empty.
+    pub hidden: Vec<PathBuf>,
+    /// Files and directories that can be read although they are below a hidden one. Missing ones are left out.
+    pub shown: Vec<PathBuf>,
+    /// Directory that can be written.
+    pub project: PathBuf,
+    /// The socket of the daemon, if the program may call it.
+    pub socket: Option<PathBuf>,
+    /// `PATH` in which `bwrap` is searched.
+    pub search: OsString,
+}
+
 /// Everything that a new process receives; it inherits nothing else.
 #[derive(Clone)]
 pub struct Plan {
@@ -36,6 +75,7 @@ pub struct Plan {
     /// Whole environment, except for [`ATTEMPT_VARIABLE`].
     pub env: Vec<(OsString, OsString)>,
     pub cwd: PathBuf,
+    pub confinement: Confinement,
     /// Standard input.
     pub stdin: Input,
     /// Contents it may open as files, by the paths of [`file_path`](super::file_path): the n-th is sealed memory on
@@ -91,6 +131,7 @@ impl fmt::Debug for Plan {
             .field("args", &self.args.len())
             .field("env", &self.env.len())
             .field("cwd", &self.cwd)
+            .field("confinement", &self.confinement.level())
             .field("stdin_bytes", &self.stdin.len())
             .field("files", &self.files.len())
             .field("timeout", &self.timeout)

@@ -5,24 +5,27 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 use rye_core::model::ProcessIdentity;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OnceCell, mpsc, oneshot};
 
 use super::cgroup::{AttemptCgroup, AttemptCgroups};
+use super::ending::{Exit, Stopper};
 use super::error::Error;
 use super::host::{Inheritance, OpenFiles};
 use super::image::{Image, STACK_BYTES};
 use super::oom::Shortages;
 use super::output::Pipes;
-use super::plan::{Input, Plan};
+use super::plan::{Confinement, Input, Plan, SandboxView};
 use super::procfs::{self, Stat};
 use super::reap;
 use super::running::{Leader, Reaper, Running};
+use super::sandbox;
 use super::signal_scope::SignalScope;
 use super::sweep::Orphans;
 use rye_host::task;
@@ -46,6 +49,8 @@ struct SpawnerShared {
     cgroups: Option<Arc<AttemptCgroups>>,
     /// `None` on a host without signal scopes.
     scope: Option<SignalScope>,
+    /// The tested `bwrap`.
+    bwrap: OnceCell<PathBuf>,
     boot_id: String,
     shortages: Arc<Shortages>,
     open_files: OpenFiles,
@@ -84,6 +89,7 @@ impl Spawner {
                 adopter,
                 cgroups,
                 scope,
+                bwrap: OnceCell::new(),
                 boot_id: procfs::boot_id(),
                 shortages: Arc::default(),
                 open_files,
@@ -108,6 +114,31 @@ impl Spawner {
     ///
     /// An error means that the program was not executed. Dropping the future kills a process that has started.
     pub async fn start(&self, plan: Plan, tag: &str) -> Result<Running, Error> {
+        let plan = match &plan.confinement {
+            Confinement::None | Confinement::Scoped => plan,
+            Confinement::Sandbox(view) => {
+                let bwrap = self.bwrap(view, tag).await?;
+                sandbox::wrap(&plan, view, bwrap)?
+            }
+        };
+        self.start_plan(plan, tag).await
+    }
+
+    /// Returns the path of a `bwrap` that works. A successful test is made once.
+    async fn bwrap(&self, view: &SandboxView, tag: &str) -> Result<&PathBuf, Error> {
+        let test = async || {
+            let bwrap = sandbox::find(&view.search)?;
+            let running = self.start_plan(sandbox::probe(&bwrap), tag).await?;
+            let exited = running.finish(Stopper::new().listen()).await?;
+            match exited.exit {
+                Exit::Code(0) => Ok(bwrap),
+                Exit::Code(_) | Exit::Signal(_) => Err(sandbox::refused(&exited.stderr.bytes)),
+            }
+        };
+        self.shared.bwrap.get_or_try_init(test).await
+    }
+
+    async fn start_plan(&self, plan: Plan, tag: &str) -> Result<Running, Error> {
         self.shared.shortages.look_if_due();
         let (image, pipes) = Image::prepare(&plan, tag)?;
         let (asker, answer) = oneshot::channel();

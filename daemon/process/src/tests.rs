@@ -59,6 +59,7 @@ impl Bench {
             args: vec!["-c".into(), script.into()],
             env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
             cwd: self.directory.path().to_owned(),
+            confinement: Confinement::Scoped,
             stdin: Input::Bytes(Vec::new()),
             files: Vec::new(),
             timeout: LONG,

@@ -277,6 +277,7 @@ fn daemon() -> ExitCode {
         args: vec!["1000".into()],
         env: Vec::new(),
         cwd: "/".into(),
+        confinement: rye_process::Confinement::Scoped,
         stdin: Input::Bytes(Vec::new()),
         files: Vec::new(),
         timeout: LONG,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{InvalidId, ItemId, ItemRef};
-use rye_core::model::Failure;
+use rye_core::model::{Failure, Isolation};
 use rye_item::{Library, library, lock};
 
 /// Maximum number of elements of a chain, including the primitive.
@@ -53,6 +53,12 @@ pub enum Error {
          `rye/core/runtimes/python/function`"
     )]
     NoExecutor { path: PathBuf },
+    #[error("`{item}` cannot run: the isolation `{level}` is not available: {cause}", level = level.as_str())]
+    NoIsolation {
+        item: ItemRef,
+        level: Isolation,
+        cause: String,
+    },
     /// A known key that this version does not implement.
     #[error(
         "`{path}`{}: the key `{key}` is not supported by this version of ryed; without it the item would not do what it says",
@@ -197,7 +203,9 @@ impl Kinded for Error {
         match self {
             Self::Item(error) => error.kind(),
             // Waiting does not help.
-            Self::NoInterpreter { .. } | Self::Variables { .. } => ErrorKind::Precondition,
+            Self::NoInterpreter { .. } | Self::Variables { .. } | Self::NoIsolation { .. } => {
+                ErrorKind::Precondition
+            }
             // The file may come from someone else.
             Self::Binary { .. } | Self::Dependency { .. } | Self::LockMismatch { .. } => {
                 ErrorKind::Denied

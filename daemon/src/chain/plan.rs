@@ -14,6 +14,7 @@ use rye_process::{self as process, file_path};
 use serde_json::{Value, json};
 
 use super::binary;
+use super::confinement::{confinement, of_item};
 use super::environment::{self, Environment, InheritedVariables};
 use super::error::Error;
 use super::fields::malformed;
@@ -101,7 +102,7 @@ pub fn plan(
     timeout: Option<Duration>,
     trace: Option<&mut Vec<Value>>,
 ) -> Result<Plan, Error> {
-    check_replay(chain)?;
+    check_program_keys(chain)?;
     match chain.terminal {
         Terminal::Native(tool) => Ok(Plan::Native(NativeCall {
             tool,
@@ -133,7 +134,11 @@ pub fn plan(
             Ok(Plan::Mcp(Box::new(plan)))
         }
         Terminal::Process => {
+            let declared = chain.tool().metadata.isolation;
+            let confinement = confinement(declared, origin, config);
+            let confinement = confinement.map_err(|missing| of_item(chain, missing))?;
             let mut plan = process(chain, params, origin, config, offer, trace)?;
+            plan.process.confinement = confinement;
             if let Some(timeout) = timeout.filter(|timeout| *timeout < plan.process.timeout) {
                 plan.process.timeout = timeout;
                 plan.time_set_by = "`timeout` of the node";
@@ -143,18 +148,26 @@ pub fn plan(
     }
 }
 
-/// Refuses `replay` of a tool that is no program.
-fn check_replay(chain: &Chain) -> Result<(), Error> {
-    if !chain.replays() || chain.terminal == Terminal::Process {
+/// Refuses keys of programs in a tool that is none.
+fn check_program_keys(chain: &Chain) -> Result<(), Error> {
+    let metadata = &chain.tool().metadata;
+    let key = if metadata.replays {
+        "replay"
+    } else if metadata.isolation.is_some() {
+        "isolation"
+    } else {
+        return Ok(());
+    };
+    if chain.terminal == Terminal::Process {
         return Ok(());
     }
     let problem = "goes with a tool that runs as a program: leave it out";
-    Err(malformed(chain.tool(), "replay", problem))
+    Err(malformed(chain.tool(), key, problem))
 }
 
 /// Fails if no call of `chain` can be planned, whatever its parameters are.
 pub fn check_settings(chain: &Chain) -> Result<(), Error> {
-    check_replay(chain)?;
+    check_program_keys(chain)?;
     if chain.terminal == Terminal::Process && !shell::is(chain.tool()) {
         let _command = Settings::merge(chain, &KEYS)?.command()?;
     }
@@ -242,8 +255,6 @@ fn process(
             "args_count": process.args.len(),
             "cwd": process.cwd,
             "timeout": process.timeout.as_secs_f64(),
-            // A process is contained, but nothing on the host is hidden from it.
-            "isolation": "none",
             "from": if chain.anchored.is_some() { "copy" } else { "memory" },
         }));
     }
@@ -339,6 +350,7 @@ fn templated(
             args: args.collect::<Result<_, _>>()?,
             env: environment.into_vec(),
             cwd: slots.cwd()?,
+            confinement: process::Confinement::default(),
             stdin: process::Input::Bytes(stdin(chain, &settings, params)?),
             files,
             timeout: timeout.unwrap_or(config.limits.tool_timeout),

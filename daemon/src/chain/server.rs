@@ -15,6 +15,7 @@ use rye_item::{Item, Library, Space, system};
 use rye_process as process;
 use serde_json::{Value, json};
 
+use super::confinement::{confinement, of_item};
 use super::environment::Environment;
 use super::error::Error;
 use super::fields::{Section, malformed};
@@ -321,6 +322,8 @@ fn process(
         binary: None,
         cwd: project.to_owned(),
     };
+    let confinement = confinement(None, origin, config);
+    let confinement = confinement.map_err(|missing| of_item(alone, missing))?;
     let command = settings
         .text("command")?
         .ok_or_else(|| settings.malformed("command", "is missing"))?;
@@ -333,6 +336,7 @@ fn process(
         args: args.collect::<Result<_, _>>()?,
         env,
         cwd: slots.cwd()?,
+        confinement,
         stdin: process::Input::Pipe,
         files: Vec::new(),
         timeout: Duration::MAX,

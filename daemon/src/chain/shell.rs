@@ -99,6 +99,7 @@ pub(super) fn plan(
             args,
             env: environment.into_vec(),
             cwd,
+            confinement: process::Confinement::default(),
             stdin: process::Input::Bytes(stdin.into()),
             files: Vec::new(),
             timeout,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
-use rye_core::model::{Durability, Recovery};
+use rye_core::model::{Durability, Isolation, Recovery};
 use rye_core::money::Usd;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
@@ -49,7 +49,7 @@ const fn setting(
 }
 
 /// All settings, grouped by section, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 29] = [
+pub(super) const SETTINGS: [Setting; 30] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
@@ -109,6 +109,12 @@ pub(super) const SETTINGS: [Setting; 29] = [
         "RYE_CONTAINMENT_SIGNALS",
         Shape::Text,
         "Whether a tool can signal only its own processes: auto (if the host allows it) or off.",
+    ),
+    setting(
+        "isolation.least",
+        "RYE_ISOLATION_LEAST",
+        Shape::Text,
+        "Weakest isolation of the processes of tools: none, scoped or sandbox.",
     ),
     setting(
         "journal.segment_bytes",
@@ -240,6 +246,7 @@ pub(super) struct Layer {
     pub(super) recovery: Option<Recovery>,
     pub(super) restarts: Option<u32>,
     pub(super) containment: ContainmentLayer,
+    pub(super) isolation: IsolationLayer,
     pub(super) shutdown_grace_seconds: Option<u64>,
     pub(super) interpreters: Option<BTreeMap<String, PathBuf>>,
     pub(super) journal: JournalLayer,
@@ -256,6 +263,12 @@ pub(super) struct Layer {
 pub(super) struct ContainmentLayer {
     pub(super) cgroup: Option<Containment>,
     pub(super) signals: Option<Containment>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct IsolationLayer {
+    pub(super) least: Option<Isolation>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -55,6 +55,7 @@ fn value(config: &Config, key: &str) -> Value {
         "restarts" => json!(config.restarts),
         "containment.cgroup" => json!(config.cgroups),
         "containment.signals" => json!(config.signals),
+        "isolation.least" => json!(config.least_isolation),
         "shutdown_grace_seconds" => json!(config.shutdown_grace.as_secs()),
         "interpreters" => {
             let programs = config.interpreters.iter();

@@ -90,6 +90,7 @@ fn every_setting_can_be_set_by_its_variable() {
         ("RYE_INTERPRETERS", "RYE_PYTHON=/p, RYE_NODE=/n"),
         ("RYE_CONTAINMENT_CGROUP", "off"),
         ("RYE_CONTAINMENT_SIGNALS", "off"),
+        ("RYE_ISOLATION_LEAST", "sandbox"),
         ("RYE_JOURNAL_SEGMENT_BYTES", "65536"),
         ("RYE_LOG_FORMAT", "json"),
         ("RYE_LOG_LEVEL", "ryed=debug,warn"),

@@ -13,12 +13,17 @@ use crate::port::Refusal;
 use crate::projects;
 use crate::services::{AttemptCtx, Prepared};
 
+/// Code of the failure of an action whose isolation the host or a setting does not allow.
+pub const ISOLATION_UNAVAILABLE: &str = "isolation_unavailable";
+
 /// Failure of an action whose chain or plan is refused.
 pub(super) fn unplanned(error: &chain::Error) -> Failure {
     if matches!(error, chain::Error::NoInterpreter { .. }) {
         no_program(with_sources(error))
     } else if matches!(error, chain::Error::Variables { .. }) {
         Failure::permanent("missing_environment_variables", with_sources(error))
+    } else if matches!(error, chain::Error::NoIsolation { .. }) {
+        Failure::permanent(ISOLATION_UNAVAILABLE, with_sources(error)).decided()
     } else if matches!(error, chain::Error::LockMismatch { .. }) {
         Failure::permanent("lock_mismatch", with_sources(error))
     } else if let chain::Error::Params { failure, .. } = error {
@@ -33,6 +38,8 @@ pub(super) fn unplanned(error: &chain::Error) -> Failure {
 pub(super) fn unstarted(error: &process::Error) -> Failure {
     if matches!(error, process::Error::ProgramNotFound { .. }) {
         no_program(with_sources(error))
+    } else if matches!(error, process::Error::NoIsolation { .. }) {
+        Failure::permanent(ISOLATION_UNAVAILABLE, with_sources(error)).decided()
     } else {
         refused(error)
     }

@@ -21,10 +21,10 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use super::failures::{refused, unstarted};
+use super::failures::{ISOLATION_UNAVAILABLE, refused, unstarted};
 use super::outcome::process_end;
 use super::{Dispatcher, Planner, Unsuccessful, Work, permit};
-use crate::chain::{self, InheritedVariables, ManagedPlan, Plan};
+use crate::chain::{self, InheritedVariables, ManagedError, ManagedPlan, Plan};
 use crate::models;
 use crate::process_log::{LineObserver, ProcessLog};
 use crate::services::{AttemptCtx, Order, Prepared};
@@ -57,8 +57,14 @@ impl Planner {
             let project = Path::new(&origin.spec.project);
             let offer = InheritedVariables::of(project, &self.config, || models::secrets(library));
             let offer = offer.map_err(|error| refused(&error))?;
-            let plan = chain::managed(spec, origin, offer);
-            let plan = plan.map_err(|problem| Failure::permanent("invalid_params", problem))?;
+            let plan = chain::managed(spec, origin, &self.config, offer);
+            let plan = plan.map_err(|error| {
+                let code = match error {
+                    ManagedError::Params(_) => "invalid_params",
+                    ManagedError::Isolation(_) => ISOLATION_UNAVAILABLE,
+                };
+                Failure::permanent(code, error.to_string()).decided()
+            })?;
             Ok(Plan::Managed(Box::new(plan)))
         };
         let plan = plan();
@@ -92,6 +98,7 @@ impl Dispatcher {
         }
         let log = cx.services.process_logs.of(&cx.run);
         let (signs, observer) = signs(&plan.ready, cx);
+        let isolation = plan.process.confinement.level();
         let running = self
             .spawner
             .start(plan.process, &plan.tag)
@@ -99,7 +106,7 @@ impl Dispatcher {
             .map_err(|error| unstarted(&error))?;
         work.certainty = Certainty::Unknown;
         let pid = running.identity().pid;
-        cx.note_process(running.identity().clone());
+        cx.note_process(running.identity().clone(), isolation);
         log.begin(cx.step, observer).await;
         let (kept, output) = (Arc::clone(&log), Arc::clone(&cx.output));
         let running = running

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rye_core::machine::Certainty;
 use rye_core::model::{Effect, EndCause, Slot};
 use rye_process::masking::Masker;
-use rye_process::{Exit, StopReason, Stopper};
+use rye_process::{Confinement, Exit, StopReason, Stopper};
 use serde_json::Value;
 
 use super::failures::{refused, unstarted};
@@ -69,6 +69,7 @@ impl Dispatcher {
         let limit = format!("{seconds} s (more with {})", plan.time_set_by);
         let program = plan.process.program.clone();
         let most = plan.process.output_limit;
+        let isolation = plan.process.confinement.level();
         let running = self
             .spawner
             .start(plan.process, &plan.tag)
@@ -76,7 +77,7 @@ impl Dispatcher {
             .map_err(|error| unstarted(&error))?;
         work.certainty = Certainty::Unknown;
         let pid = running.identity().pid;
-        cx.note_process(running.identity().clone());
+        cx.note_process(running.identity().clone(), isolation);
         let memory = cx.services.journal.memory();
         let stopper = Stopper::new();
         let live = LoggedOutput::new(&cx.output, plan.output_form);
@@ -155,5 +156,8 @@ fn register(plan: &mut ProcessPlan, cx: &AttemptCtx) -> Option<Registered> {
     getrandom::fill(&mut random).expect("the kernel has a random source");
     let registered = cx.services.callbacks.register(attempt, random);
     plan.process.env.extend(registered.variables());
+    if let Confinement::Sandbox(view) = &mut plan.process.confinement {
+        cx.services.callbacks.show_in(view);
+    }
     Some(registered)
 }

@@ -96,6 +96,12 @@ impl Admission {
         let resolved = chain::resolve(inside.library, item, None)
             .map_err(|source| refused(item, source.suggesting(inside.library)))?;
         authority::check_person(&request, resolved.tool())?;
+        if request.lineage.is_none() && resolved.terminal == Terminal::Process {
+            let checked = chain::check_isolation(&resolved, &self.config);
+            checked.map_err(|error| Error::NoIsolation {
+                message: error.to_string(),
+            })?;
+        }
         let admitted = match resolved.terminal {
             Terminal::Graph => self.admit_graph(inside, budget, &resolved, request)?,
             Terminal::Native(_) | Terminal::Process | Terminal::Http | Terminal::Mcp(_) => {

@@ -8,6 +8,7 @@ use rye_core::model::Failure;
 use rye_core::provider::Unresolved;
 
 use crate::callbacks::Closed;
+use crate::dispatch::ISOLATION_UNAVAILABLE;
 use crate::port::Refusal;
 use crate::{chain, directives, index, inspect, models, native, projects, thread};
 
@@ -86,6 +87,12 @@ pub enum Error {
         /// The option, and the fix.
         message: String,
     },
+    /// The host or a setting does not allow the requested isolation.
+    #[error("{message}")]
+    NoIsolation {
+        /// The level, and the cause.
+        message: String,
+    },
     /// The run would fail at once.
     #[error("{}", failure.message)]
     Faulty { failure: Box<Failure> },
@@ -150,6 +157,9 @@ impl Error {
         if let Self::Inputs { .. } = self {
             return MISFIT;
         }
+        if let Self::NoIsolation { .. } = self {
+            return ISOLATION_UNAVAILABLE;
+        }
         if let Self::Removed { .. } = self {
             return REMOVED;
         }
@@ -184,7 +194,8 @@ impl Kinded for Error {
             | Self::NotAGraph { .. }
             | Self::Params { .. }
             | Self::Inputs { .. }
-            | Self::NotSupported { .. } => ErrorKind::Invalid,
+            | Self::NotSupported { .. }
+            | Self::Closed(Closed::Concurrent) => ErrorKind::Invalid,
             Self::Unprompted { code, .. } if code == thread::INTEGRITY => ErrorKind::Denied,
             Self::Over { .. }
             | Self::Unprompted { .. }
@@ -192,10 +203,10 @@ impl Kinded for Error {
             | Self::KeyReused { .. }
             | Self::Removed { .. }
             | Self::NotSuspended { .. }
-            | Self::Closed(Closed::Ended) => ErrorKind::Precondition,
+            | Self::Closed(Closed::Ended)
+            | Self::Diverged { .. }
+            | Self::NoIsolation { .. } => ErrorKind::Precondition,
             Self::Closed(Closed::TooManyOpen | Closed::TooMany) => ErrorKind::Exhausted,
-            Self::Closed(Closed::Concurrent) => ErrorKind::Invalid,
-            Self::Diverged { .. } => ErrorKind::Precondition,
             Self::Stopping => ErrorKind::Unavailable,
             Self::Journal(source) => source.kind(),
         }

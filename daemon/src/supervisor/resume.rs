@@ -428,7 +428,7 @@ impl Supervisor {
                 }
                 break;
             }
-            next = child.spec.parent.clone();
+            next.clone_from(&child.spec.parent);
         }
         Ok(found)
     }

@@ -2057,6 +2057,9 @@ pub struct StartProcessRequest {
     /// Between TERM and KILL when it is stopped; absent means 5 seconds.
     #[prost(uint64, optional, tag = "13")]
     pub grace_ms: ::core::option::Option<u64>,
+    /// `none`, `scoped` or `sandbox`; empty means `scoped`, or the setting `isolation.least` if that is stricter.
+    #[prost(string, tag = "18")]
+    pub isolation: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StartProcessResponse {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::attempt::Attempt;
+use super::isolation::Isolation;
 use super::process_end::ProcessEnd;
 use crate::clock::Timestamp;
 
@@ -34,6 +35,8 @@ pub struct ProcessSpec {
     pub max_restarts: u32,
     /// Time in milliseconds between TERM and KILL.
     pub grace_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
 }
 
 impl ProcessSpec {

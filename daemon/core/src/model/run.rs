@@ -498,10 +498,9 @@ impl Run {
             }
             RunEvent::ProcessStarted(started) => {
                 let work = self.work.state_mut();
-                let Some(attempt) = work.attempt_mut(started.step, started.slot) else {
-                    return false;
-                };
-                attempt.process = Some(started.process.clone());
+                let attempt = work.attempt_mut(started.step, started.slot);
+                let process = Some(started.process.clone());
+                return attempt.map(|attempt| attempt.process = process).is_some();
             }
             RunEvent::ProcessExited(exited) => {
                 let work = self.work.state_mut();

@@ -192,6 +192,7 @@ fn process_of(slot: Slot) -> Event {
             start_time: 1,
             boot_id: "b".into(),
         },
+        isolation: None,
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::LinePattern;
-use crate::model::{Object, ProcessSpec, Readiness, RestartPolicy};
+use crate::model::{Isolation, Object, ProcessSpec, Readiness, RestartPolicy};
 
 const DEFAULT_READY_SECONDS: f64 = 30.0;
 const MOST_SECONDS: f64 = 3600.0;
@@ -31,6 +31,7 @@ pub struct ProcessRequest {
     pub max_restarts: Option<u32>,
     /// Seconds.
     pub grace: Option<f64>,
+    pub isolation: Option<String>,
 }
 
 impl ProcessRequest {
@@ -79,6 +80,12 @@ impl ProcessRequest {
                 "`max_restarts` is a number from 0 to {MOST_RESTARTS}, not {max_restarts}"
             ));
         }
+        let isolation = self.isolation.map(|word| {
+            Isolation::parse(&word).ok_or_else(|| {
+                let words = Isolation::ALL.map(Isolation::as_str).join(", ");
+                format!("`isolation` is one of {words}, not {word:?}")
+            })
+        });
         Ok(ProcessSpec {
             name,
             command: self.command,
@@ -94,6 +101,7 @@ impl ProcessRequest {
             restart,
             max_restarts,
             grace_ms: milliseconds("grace", self.grace.unwrap_or(DEFAULT_GRACE_SECONDS), 0.0)?,
+            isolation: isolation.transpose()?,
         })
     }
 }

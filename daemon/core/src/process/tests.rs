@@ -32,6 +32,7 @@ fn machine(restart: RestartPolicy) -> ProcessMachine {
         restart,
         max_restarts: 5,
         grace_ms: 5_000,
+        isolation: None,
     };
     let spec = Spec {
         project: "/p".into(),

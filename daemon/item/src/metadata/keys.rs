@@ -4,6 +4,7 @@ use rye_core::callers::Callers;
 use rye_core::declared::types::{any, list, object, optional_text, word};
 use rye_core::declared::{Key, Keys, unknown_keys};
 use rye_core::expr::nearest;
+use rye_core::model::Isolation;
 use rye_core::yaml;
 use serde_json::{Map, Value, json};
 
@@ -22,7 +23,7 @@ const IGNORED: [&str; 5] = [
 const IGNORED_OF_SERVERS: [&str; 1] = ["cache"];
 
 /// Keys that mean something, but not to this release.
-const LATER: [&str; 2] = ["isolation", "resources"];
+const LATER: [&str; 1] = ["resources"];
 
 /// Keys that are read, in every notation.
 #[rustfmt::skip]
@@ -40,6 +41,7 @@ pub(super) const TOOL: Keys = Keys {
         Key(&["output"], || word(["text", "json", "auto"]), "What its process prints: text, one JSON document, or auto: JSON if it is an object or a list."),
         Key(&["permissions"], list, "What its program may call through the daemon, as patterns such as rye.execute.tool.team.*; an empty list forbids calls."),
         Key(&["replay"], || word(["ordered"]), "ordered: its program has no effects but its calls, and makes the same calls in the same order each time."),
+        Key(&["isolation"], || word(Isolation::ALL.map(Isolation::as_str)), "What its processes may reach: none, scoped, sandbox; scoped unless set."),
         Key(&["config_schema"], object, "A JSON Schema of its parameters, with their defaults."),
         Key(&["input_schema"], object, "The schema of the parameters of a tool of another server."),
         Key(&["env_config"], object, "Interpreter and environment."),

@@ -12,7 +12,7 @@ use super::keys::Fields;
 
 /// Names and their fields, in Rye's spelling and in that of the original. A capitalised name counts only if it is
 /// exported, because modules have constants of their own. The original's names count in both cases.
-const NAMES: [(&str, &str); 34] = [
+const NAMES: [(&str, &str); 36] = [
     ("VERSION", "version"),
     ("NAME", "name"),
     ("CATEGORY", "category"),
@@ -23,6 +23,7 @@ const NAMES: [(&str, &str); 34] = [
     ("EFFECT", "effect"),
     ("OUTPUT", "output"),
     ("REPLAY", "replay"),
+    ("ISOLATION", "isolation"),
     ("INPUTS", "inputs"),
     ("OUTPUTS", "outputs"),
     ("ENV_REQUIRES", "env_requires"),
@@ -43,6 +44,7 @@ const NAMES: [(&str, &str); 34] = [
     ("__effect__", "effect"),
     ("__output__", "output"),
     ("__replay__", "replay"),
+    ("__isolation__", "isolation"),
     ("__inputs__", "inputs"),
     ("__outputs__", "outputs"),
     ("__env_requires__", "env_requires"),

@@ -128,7 +128,7 @@ fn ignored_key_is_listed_with_line_and_suggestion() {
     let found: Vec<_> = metadata.unread.iter().map(told).collect();
     let expected = [
         ("confg".to_owned(), Some(4), false, Some("config")),
-        ("isolation".to_owned(), Some(5), true, None),
+        ("resources".to_owned(), Some(5), true, None),
         ("qqqqqq".to_owned(), Some(6), false, None),
     ];
     assert_eq!(found, expected);

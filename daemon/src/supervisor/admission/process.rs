@@ -7,7 +7,7 @@ use rye_core::id::{ItemId, ItemRef, RunId};
 use rye_core::model::{ProcessSpec, Recovery, Spec, Task};
 
 use super::{Admission, refused};
-use crate::chain::{self, CallOrigin, InheritedVariables};
+use crate::chain::{self, CallOrigin, InheritedVariables, ManagedError};
 use crate::dispatch;
 use crate::native;
 use crate::projects::{ProjectRef, ProjectView};
@@ -38,7 +38,7 @@ impl Supervisor {
             Some(lineage) => ProjectRef::from(&*lineage.spec),
             None => ProjectRef::from(&request.directory),
         };
-        let run = id.clone();
+        let (run, config) = (id.clone(), Arc::clone(&self.shared.config));
         let work = move |inside: &ProjectView<'_>| {
             let item = &request.item;
             let resolved = chain::resolve(inside.library, item, None)
@@ -58,8 +58,14 @@ impl Supervisor {
                 attempt: 1,
                 key: String::new(),
             };
-            chain::managed(&process, &origin, InheritedVariables::default())
-                .map_err(|message| Error::Params { message })?;
+            let plan = chain::managed(&process, &origin, &config, InheritedVariables::default());
+            if let Err(error) = plan {
+                let message = error.to_string();
+                return Err(match error {
+                    ManagedError::Params(_) => Error::Params { message },
+                    ManagedError::Isolation(_) => Error::NoIsolation { message },
+                });
+            }
             Ok(spec)
         };
         self.projects().visit(site, "admit a process", work).await

@@ -14,6 +14,7 @@ use crate::model::attempt::{Attempt, AttemptId, Effect, ProcessIdentity, Slot, V
 use crate::model::budget::Because;
 use crate::model::control::Control;
 use crate::model::failure::Failure;
+use crate::model::isolation::Isolation;
 use crate::model::kill::KillReceipt;
 use crate::model::life::Status;
 use crate::model::limits::Raised;
@@ -131,6 +132,9 @@ pub struct ProcessStarted {
     #[serde(default, skip_serializing_if = "Slot::is_main")]
     pub slot: Slot,
     pub process: ProcessIdentity,
+    /// Isolation that is in force; absent in old records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
 }
 
 /// The process of an attempt has ended. The end of the attempt follows, unless its run stops.
