@@ -38,6 +38,7 @@ use tracing::Instrument as _;
 
 use self::authority::{callbacks, check_directive};
 pub use self::authority::{check_caller, is_refusal, permit};
+pub use self::failures::unstarted;
 use self::failures::{is_project_gone, may_begin_again, refused, unplanned, without_project};
 use self::outcome::{declared_failure, is_text, reported_failure, without_secrets};
 use crate::chain::{
@@ -364,6 +365,7 @@ impl Dispatcher {
             Ok(Plan::Native(call)) => native_call(call, cx, work).await,
             Ok(Plan::Process(plan)) => self.process(*plan, cx, masker, work).await,
             Ok(Plan::Managed(plan)) => self.managed(*plan, cx, masker, work).await,
+            Ok(Plan::Kept) => managed::kept(cx, work).await,
             Ok(Plan::Http(plan)) => request::call(*plan, cx, work).await,
             Ok(Plan::Mcp(plan)) => mcp::call(&self.servers, *plan, cx, masker, work).await,
             Ok(Plan::Graph | Plan::Thread(_)) => {

@@ -28,6 +28,7 @@ pub mod trees;
 pub mod mcp;
 pub mod native;
 pub mod provider;
+pub mod survivor;
 
 pub mod chain;
 pub mod directives;
@@ -55,4 +56,4 @@ pub mod rpc;
 
 pub mod node;
 
-pub use node::{rebuild, serve};
+pub use node::{keep, rebuild, serve};

@@ -32,6 +32,7 @@ use crate::process_log::ProcessLogs;
 use crate::projects::Projects;
 use crate::provider::Providers;
 use crate::stop::Stop;
+use crate::survivor::Survivors;
 use rye_host::clock::Timer;
 use rye_host::crash_suspects::Suspects;
 use rye_journal::Journal;
@@ -50,6 +51,7 @@ pub struct Services {
     pub logs: Logs,
     /// Output of managed processes.
     pub process_logs: ProcessLogs,
+    pub survivors: Survivors,
     pub clock: Arc<dyn Timer>,
     pub providers: Providers,
     /// Programs of attempts that may call the daemon.

@@ -4,6 +4,7 @@ mod lives;
 mod outputs;
 mod owners;
 mod restarts;
+mod survivors;
 mod verbs;
 
 use rye_tests::{World, processes, until};

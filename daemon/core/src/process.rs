@@ -1,7 +1,8 @@
 //! The machine of a managed process: attempts, their readiness, and the pauses between them.
 //!
 //! **Order.** One attempt is in flight at a time. An attempt that was in flight when the daemon went down is never
-//! repeated: its process is gone, and another attempt follows, or the run ends as `interrupted`. **Restarts.** An attempt
+//! repeated: its process is gone, and another attempt follows, or the run ends as `interrupted`. A process that survives
+//! the daemon is followed again in the same attempt, before anything else happens to it. **Restarts.** An attempt
 //! that fails is followed by another one if the policy says so, after a pause that doubles with each failure in a row. An
 //! attempt that was up for [`STABLE`] ends the row.
 
@@ -47,18 +48,33 @@ pub struct ProcessMachine {
     run: Arc<Run>,
     /// True while an attempt of this life of the daemon is in flight.
     is_running: bool,
+    /// Number of the attempt that a shim keeps, or kept to its end.
+    kept: Option<u32>,
+    /// Number of the last attempt that this life of the daemon has followed.
+    followed: u32,
     /// End of the current pause.
     pause_ends: Option<Uptime>,
 }
 
 impl ProcessMachine {
-    /// Makes a machine for `run`, which may be fresh or recovered after a restart.
-    pub const fn new(run: Arc<Run>) -> Self {
+    /// Makes a machine for `run`, which may be fresh or recovered after a restart. `kept` is the number of the attempt
+    /// that a shim keeps, or kept to its end.
+    pub const fn new(run: Arc<Run>, kept: Option<u32>) -> Self {
         Self {
             run,
             is_running: false,
+            kept,
+            followed: 0,
             pause_ends: None,
         }
+    }
+
+    /// Returns the number of an attempt in flight that survives the daemon, and that this life of the daemon has not
+    /// followed.
+    fn unfollowed(&self) -> Option<u32> {
+        let (_, state) = self.parts()?;
+        let number = state.attempt()?.id.number;
+        (self.kept == Some(number) && self.followed != number).then_some(number)
     }
 
     /// Returns the command and the state; `None` for a run of another kind.
@@ -222,6 +238,10 @@ impl Machine for ProcessMachine {
         if self.is_running {
             return Move::Wait(Vec::new(), None);
         }
+        if let Some(number) = self.unfollowed() {
+            let call = self.call(now.at, number);
+            return Move::Call(Vec::new(), Box::new(call));
+        }
         if let Some(cause) = &self.run.cancel {
             let event = self.run.end_by_cancel(now.at, cause);
             return Move::End(vec![self.record(now.at, event)]);
@@ -236,8 +256,13 @@ impl Machine for ProcessMachine {
         _child: Option<RunId>,
         _hashes: InputHashes,
     ) -> Vec<Event> {
+        let is_known = self.unfollowed() == Some(call.attempt);
         self.is_running = true;
+        self.followed = call.attempt;
         self.pause_ends = None;
+        if is_known {
+            return Vec::new();
+        }
         let launched = ProcessLaunched {
             attempt: call.attempt,
             key: call.key.clone(),

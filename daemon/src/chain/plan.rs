@@ -42,6 +42,8 @@ pub enum Plan {
     Process(Box<ProcessPlan>),
     /// An attempt of a managed process.
     Managed(Box<ManagedPlan>),
+    /// An attempt of a managed process that an earlier daemon started.
+    Kept,
     Http(Box<RequestPlan>),
     Mcp(Box<mcp::Plan>),
     /// A graph run, which is not carried out as a call.
@@ -60,7 +62,9 @@ impl Plan {
                 OutputForm::Declared(_) => TextForm::Process,
             },
             Self::Mcp(_) => TextForm::Blocks,
-            Self::Managed(_) | Self::Http(_) | Self::Graph | Self::Thread(_) => TextForm::Data,
+            Self::Managed(_) | Self::Kept | Self::Http(_) | Self::Graph | Self::Thread(_) => {
+                TextForm::Data
+            }
         }
     }
 
@@ -69,6 +73,7 @@ impl Plan {
         match self {
             Self::Native(_) => json!({"primitive": "native"}),
             Self::Managed(plan) => json!({"primitive": "managed", "name": plan.name}),
+            Self::Kept => json!({"primitive": "managed"}),
             Self::Process(plan) => plan.described(),
             Self::Http(plan) => plan.described(),
             Self::Mcp(plan) => plan.described(),

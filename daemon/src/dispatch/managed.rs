@@ -3,6 +3,8 @@
 //! **Failure**: an attempt ends well only with the exit code 0. If something listens on the port that the process is to
 //! open, the attempt does not start.
 
+mod survivor;
+
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -30,7 +32,7 @@ use crate::process_log::{LineObserver, ProcessLog};
 use crate::services::{AttemptCtx, Order, Prepared};
 use crate::stop::Urgency;
 use rye_process::masking::Masker;
-use rye_process::{Source, StopReason, Stopper, Tap};
+use rye_process::{Exited, Source, StopReason, Stopper, Tap};
 
 /// Time after its start at which a process without another sign is ready.
 const ALIVE: Duration = Duration::from_millis(200);
@@ -90,6 +92,9 @@ impl Dispatcher {
             );
             return Err(Failure::permanent("port_in_use", text).decided().into());
         }
+        if cx.spec.process().is_some_and(|spec| spec.survive) {
+            return survivor::start(&self.spawner, plan, cx, masker, work).await;
+        }
         let log = cx.services.process_logs.of(&cx.run);
         let (signs, observer) = signs(&plan.ready, cx);
         let running = self
@@ -120,22 +125,39 @@ impl Dispatcher {
         log.close().await;
         cx.output.close().await;
         let exited = exited.map_err(|error| refused(&error))?;
-        let end = process_end(pid, &exited, cx.stop.urgency());
-        cx.note_process_end(end.clone());
-        work.stopped = matches!(
-            exited.ended_by,
-            Some(StopReason::Cancel | StopReason::Kill { .. })
-        );
-        work.receipt.merge(exited.receipt);
-        work.certainty = Certainty::Known;
-        let failure = failure(&plan.name, &end);
-        work.process = Some(Box::new(end));
-        match failure {
-            None => Ok(Value::Null),
-            Some(failure) => {
-                work.printed = Some(printed(&log, work.process.as_deref()));
-                Err(failure.into())
-            }
+        conclude(&plan.name, pid, exited, &log, cx, work)
+    }
+}
+
+/// Follows an attempt that an earlier daemon started, and that a shim keeps.
+pub(super) async fn kept(cx: &AttemptCtx, work: &mut Work) -> Result<Value, Box<Unsuccessful>> {
+    survivor::follow_again(cx, work).await
+}
+
+/// Records the end of the process `pid` of an attempt, and returns its result.
+fn conclude(
+    name: &str,
+    pid: i32,
+    exited: Exited,
+    log: &ProcessLog,
+    cx: &AttemptCtx,
+    work: &mut Work,
+) -> Result<Value, Box<Unsuccessful>> {
+    let end = process_end(pid, &exited, cx.stop.urgency());
+    cx.note_process_end(end.clone());
+    work.stopped = matches!(
+        exited.ended_by,
+        Some(StopReason::Cancel | StopReason::Kill { .. })
+    );
+    work.receipt.merge(exited.receipt);
+    work.certainty = Certainty::Known;
+    let failure = failure(name, &end);
+    work.process = Some(Box::new(end));
+    match failure {
+        None => Ok(Value::Null),
+        Some(failure) => {
+            work.printed = Some(printed(log, work.process.as_deref()));
+            Err(failure.into())
         }
     }
 }

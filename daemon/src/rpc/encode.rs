@@ -52,6 +52,7 @@ pub(super) fn process(view: &ProcessView) -> v1::Process {
         command: view.command.clone(),
         args: view.args.clone().unwrap_or_default(),
         cwd: view.cwd.clone().unwrap_or_default(),
+        survive: view.survive,
     }
 }
 

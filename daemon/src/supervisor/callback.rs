@@ -461,7 +461,12 @@ fn request(prepared: &Prepared, params: &Object) -> Result<ChildRequest, Failure
         Ok(Plan::Graph) => Ok(ChildRequest::Graph { item, params }),
         Ok(Plan::Thread(order)) => Ok(ChildRequest::Thread(order.clone())),
         Ok(
-            Plan::Native(_) | Plan::Process(_) | Plan::Http(_) | Plan::Mcp(_) | Plan::Managed(_),
+            Plan::Native(_)
+            | Plan::Process(_)
+            | Plan::Http(_)
+            | Plan::Mcp(_)
+            | Plan::Managed(_)
+            | Plan::Kept,
         ) => Ok(ChildRequest::Tool { item, params }),
         Err(failure) => Err(Failure::clone(failure)),
     }

@@ -30,6 +30,7 @@ use crate::projects::Projects;
 use crate::provider::Providers;
 use crate::services::{Dispatch, Envelope, Services, TraceMode};
 use crate::stop::Stop;
+use crate::survivor::Survivors;
 use rye_host::clock::Timer;
 use rye_host::crash_suspects::Suspects;
 use rye_host::task::{self, Scope};
@@ -135,6 +136,7 @@ impl Supervisor {
                 contracts: Contracts::default(),
                 logs: Logs::default(),
                 process_logs: ProcessLogs::new(&config.state_dir, Arc::clone(&clock)),
+                survivors: Survivors::new(&config.state_dir),
                 runs,
                 providers: Providers::new(
                     &config.environment,

@@ -2014,6 +2014,9 @@ pub struct Process {
     pub args: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, tag = "17")]
     pub cwd: ::prost::alloc::string::String,
+    /// Whether it keeps running while the daemon is away.
+    #[prost(bool, tag = "24")]
+    pub survive: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StartProcessRequest {
@@ -2057,6 +2060,9 @@ pub struct StartProcessRequest {
     /// Between TERM and KILL when it is stopped; absent means 5 seconds.
     #[prost(uint64, optional, tag = "13")]
     pub grace_ms: ::core::option::Option<u64>,
+    /// Whether it keeps running while the daemon is away.
+    #[prost(bool, tag = "17")]
+    pub survive: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StartProcessResponse {

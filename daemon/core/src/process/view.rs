@@ -28,6 +28,7 @@ pub struct ProcessView {
     pub command: String,
     pub args: Option<Vec<String>>,
     pub cwd: Option<String>,
+    pub survive: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +69,7 @@ impl ProcessStatus {
             }
             (Some(Outcome::Cancelled { .. } | Outcome::Killed { .. }), _) => Self::Stopped,
             (Some(Outcome::Error { error }), _) => {
-                if error.code == "interrupted" {
+                if matches!(&*error.code, "interrupted" | "lost") {
                     Self::Stale
                 } else if has_end {
                     Self::Exited
@@ -103,6 +104,7 @@ impl ProcessView {
             command: spec.command.clone(),
             args: spec.args.clone(),
             cwd: spec.cwd.clone(),
+            survive: spec.survive,
         })
     }
 
@@ -139,6 +141,7 @@ impl ProcessView {
             ("exit_code", json!(self.exit_code())),
             ("signal", json!(self.signal())),
             ("reason", json!(self.reason)),
+            ("survive", json!(self.survive)),
         ];
         let fields = fields.into_iter();
         fields.map(|(key, value)| (key.to_owned(), value)).collect()
@@ -165,6 +168,7 @@ impl ProcessView {
             "command": self.command,
             "args": self.args,
             "cwd": self.cwd,
+            "survive": self.survive,
         })
     }
 }

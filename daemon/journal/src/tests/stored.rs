@@ -69,6 +69,7 @@ fn process_task() -> Task {
         restart: RestartPolicy::OnFailure,
         max_restarts: 5,
         grace_ms: 5_000,
+        survive: false,
     }))
 }
 
