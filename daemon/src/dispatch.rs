@@ -14,6 +14,7 @@ mod managed;
 mod mcp;
 mod outcome;
 mod primaries;
+mod probes;
 mod process;
 mod request;
 
@@ -150,7 +151,7 @@ impl Planner {
                 .map_err(|error| Box::new(unplanned(&error))),
         };
         if let Task::Process(spec) = &order.origin.spec.task {
-            return self.managed(&order, (item, spec), library, since);
+            return self.managed(&order, (item, spec, &params), library, since);
         }
         let found = self.look_up(&order, params, &item, library, resolve, &mut chain);
         let is_ready = found.is_ok();
@@ -412,6 +413,7 @@ async fn native_call(
         spec: &cx.spec,
         runs: &*runs,
         process_logs: &cx.services.process_logs,
+        live_processes: &cx.services.live_processes,
         projects: &cx.services.projects,
         clock: &*cx.services.clock,
         note: &note,

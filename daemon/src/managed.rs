@@ -2,13 +2,12 @@
 //!
 //! **Failure.** An attempt in flight when the daemon stopped is gone; [`rye_core::process`] decides what follows.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
 use rye_core::machine::Call;
-use rye_core::model::{ProcessSpec, Run};
-use rye_core::process::{ProcessMachine, Ready};
+use rye_core::model::{Failure, Ports, ProcessSpec, Run};
+use rye_core::process::{PortQuery, ProcessMachine, Ready};
 
 use crate::drive::{self, Job, Kind, Reports, RunContext};
 use crate::services::{Ended, Prepared, TraceMode};
@@ -29,7 +28,10 @@ pub async fn drive(
     let services = Arc::clone(&at.services);
     let spec = Arc::clone(spec);
     let kind = Arc::new(ManagedProcess { at, spec });
-    drive::drive(&services, kind, run, stop).await
+    let exit = drive::drive(&services, kind, run, stop).await;
+    // An attempt that was chosen ports for may not have started.
+    services.ports.release(&run.id);
+    exit
 }
 
 impl Kind for ManagedProcess {
@@ -59,10 +61,11 @@ impl Kind for ManagedProcess {
 
     async fn answer(
         &self,
-        _run: &Run,
-        query: &Infallible,
-    ) -> Result<Infallible, rye_journal::Error> {
-        match *query {}
+        run: &Run,
+        query: &PortQuery,
+    ) -> Result<Result<Ports, Failure>, rye_journal::Error> {
+        let chosen = self.at.services.ports.reserve(&run.id, query).await;
+        Ok(chosen.map_err(|none| Failure::permanent("no_free_port", none.to_string())))
     }
 
     async fn carry_out(

@@ -5,12 +5,15 @@
 //! that fails is followed by another one if the policy says so, after a pause that doubles with each failure in a row. An
 //! attempt that was up for [`STABLE`] ends the row.
 
+mod attempt_ports;
 mod line_pattern;
+mod slots;
 mod view;
+
+mod probes;
 
 mod request;
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,12 +23,15 @@ use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Certainty, Machine, Move, idempotency_key};
 use crate::model::event::{ProcessLaunched, ProcessReady, ProcessRestartScheduled};
 use crate::model::{
-    Event, Failure, Life, Object, Outcome, ProcessSpec, ProcessStage, ProcessState, ReadySign,
+    Event, Failure, Life, Outcome, Ports, ProcessSpec, ProcessStage, ProcessState, ReadySign,
     RequestedRestart, RestartPolicy, RestartReason, Run, Slot, Work,
 };
 
+pub use self::attempt_ports::{AttemptPorts, PORT_FOREIGN, PortQuery};
 pub use self::line_pattern::LinePattern;
+pub use self::probes::{HealthRequest, HttpRequest, Period, PortValue, ReadyRequest};
 pub use self::request::ProcessRequest;
+pub use self::slots::{fill_port_slots, port_variable};
 pub use self::view::{ProcessStatus, ProcessView};
 
 /// Time after which an attempt that is ready ends a row of failures.
@@ -49,6 +55,8 @@ pub struct ProcessMachine {
     is_running: bool,
     /// End of the current pause.
     pause_ends: Option<Uptime>,
+    /// Ports of the next attempt, once they are chosen.
+    ports: Option<Ports>,
 }
 
 impl ProcessMachine {
@@ -58,6 +66,7 @@ impl ProcessMachine {
             run,
             is_running: false,
             pause_ends: None,
+            ports: None,
         }
     }
 
@@ -77,7 +86,7 @@ impl ProcessMachine {
     }
 
     /// Returns the call that carries out the attempt `number`.
-    fn call(&self, now: Timestamp, number: u32) -> Call {
+    fn call(&self, now: Timestamp, number: u32, ports: &AttemptPorts) -> Call {
         let spec = &self.run.spec;
         let node = spec.process().map_or("", |process| &process.name);
         Call {
@@ -85,8 +94,28 @@ impl ProcessMachine {
             node: node.to_owned(),
             attempt: number,
             key: idempotency_key(spec.effect_scope(), node, 0, None, None),
-            ..Call::new(Slot::Main, spec.item.clone(), Object::new(), now)
+            ..Call::new(Slot::Main, spec.item.clone(), ports.params(), now)
         }
+    }
+
+    /// Returns the move that starts the attempt `number`: its call, or the choice of its ports before.
+    fn begin(&self, now: Timestamp, number: u32) -> Option<Move<PortQuery>> {
+        let (spec, state) = self.parts()?;
+        let auto = spec.auto_ports();
+        let numbers = match &self.ports {
+            Some(chosen) => chosen.clone(),
+            None if auto.is_empty() => spec.fixed_ports(),
+            None => {
+                let mut preferred = state.ports.clone();
+                preferred.retain(|name, _| auto.contains(name));
+                let query = PortQuery { auto, preferred };
+                return Some(Move::Query(Vec::new(), Box::new(query)));
+            }
+        };
+        let can_move = !state.has_moved && !auto.is_empty();
+        let ports = AttemptPorts { numbers, can_move };
+        let call = self.call(now, number, &ports);
+        Some(Move::Call(Vec::new(), Box::new(call)))
     }
 
     /// Returns the event by which the attempt after the one in flight is scheduled.
@@ -100,7 +129,9 @@ impl ProcessMachine {
         let (_, state) = self.parts()?;
         let pause = match because {
             RestartReason::Failed => pause(failures),
-            RestartReason::Interrupted | RestartReason::Requested => Duration::ZERO,
+            RestartReason::Interrupted | RestartReason::Requested | RestartReason::PortForeign => {
+                Duration::ZERO
+            }
         };
         let scheduled = ProcessRestartScheduled {
             attempt: state.attempts + 1,
@@ -128,14 +159,14 @@ impl ProcessMachine {
     }
 
     /// Returns the next move of a process without an attempt in flight in this life of the daemon.
-    fn advance(&mut self, now: Tick) -> Option<Move> {
+    fn advance(&mut self, now: Tick) -> Option<Move<PortQuery>> {
         let (_, state) = self.parts()?;
         let (next, is_requested) = (
             state.attempts + 1,
             state.requested == RequestedRestart::Stopping,
         );
         Some(match &state.stage {
-            ProcessStage::New => Move::Call(Vec::new(), Box::new(self.call(now.at, next))),
+            ProcessStage::New => self.begin(now.at, next)?,
             ProcessStage::Starting(_) | ProcessStage::Up { .. } => {
                 Move::Note(vec![self.after_interruption(now)?])
             }
@@ -144,7 +175,7 @@ impl ProcessMachine {
                 let left = Duration::from_millis(due.ms_since(now.at)).min(LONGEST_PAUSE);
                 let ends = *self.pause_ends.get_or_insert(now.up.plus(left));
                 if is_requested || ends <= now.up {
-                    Move::Call(Vec::new(), Box::new(self.call(now.at, next)))
+                    self.begin(now.at, next)?
                 } else {
                     Move::Wait(Vec::new(), Some(ends))
                 }
@@ -164,8 +195,13 @@ impl ProcessMachine {
         let may_restart = spec.restart == RestartPolicy::OnFailure
             && outcome.certainty != Certainty::NeverStarted
             && failures <= spec.max_restarts;
+        let has_lost_port = |error: &Failure| error.code == PORT_FOREIGN && !state.has_moved;
         match &outcome.failure {
             _ if is_requested => self.schedule(now, RestartReason::Requested, 0, None),
+            Some(error) if has_lost_port(error) => {
+                let error = Some(error.clone());
+                self.schedule(now, RestartReason::PortForeign, failures, error)
+            }
             Some(error) if may_restart => {
                 let error = Some(error.clone());
                 self.schedule(now, RestartReason::Failed, failures, error)
@@ -202,8 +238,8 @@ fn interrupted() -> Failure {
 
 impl Machine for ProcessMachine {
     type Signal = Ready;
-    type Query = Infallible;
-    type Answer = Infallible;
+    type Query = PortQuery;
+    type Answer = Result<Ports, Failure>;
 
     fn run(&self) -> &Arc<Run> {
         &self.run
@@ -213,7 +249,7 @@ impl Machine for ProcessMachine {
         self.run = run;
     }
 
-    fn next(&mut self, now: Tick) -> Move {
+    fn next(&mut self, now: Tick) -> Move<PortQuery> {
         match &self.run.life {
             Life::Running => {}
             Life::Suspended(_) => return Move::Suspended(Vec::new()),
@@ -238,9 +274,11 @@ impl Machine for ProcessMachine {
     ) -> Vec<Event> {
         self.is_running = true;
         self.pause_ends = None;
+        self.ports = None;
         let launched = ProcessLaunched {
             attempt: call.attempt,
             key: call.key.clone(),
+            ports: AttemptPorts::of(&call.params).numbers,
         };
         vec![self.record(now.at, launched.into())]
     }
@@ -275,8 +313,18 @@ impl Machine for ProcessMachine {
         vec![self.record(now.at, ready.into())]
     }
 
-    fn answered(&mut self, _now: Tick, answer: Infallible) -> Vec<Event> {
-        match answer {}
+    fn answered(&mut self, now: Tick, answer: Result<Ports, Failure>) -> Vec<Event> {
+        match answer {
+            Ok(chosen) => {
+                let fixed = self.parts().map(|(spec, _)| spec.fixed_ports());
+                self.ports = Some(fixed.into_iter().flatten().chain(chosen).collect());
+                Vec::new()
+            }
+            Err(failure) => {
+                let ended = self.run.end_by_failure(now.at, failure);
+                vec![self.record(now.at, ended)]
+            }
+        }
     }
 
     fn useless(&self) -> Vec<Slot> {

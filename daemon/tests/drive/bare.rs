@@ -24,7 +24,9 @@ use ryed::config::{Args, Environment, Networks, load};
 use ryed::contracts::Contracts;
 use ryed::drive::Job;
 use ryed::graphs::Graphs;
+use ryed::live_processes::LiveProcesses;
 use ryed::port::{AccountView, Nest, Nested, ProcessStart, Refusal, Resume, Runs};
+use ryed::ports::PortTable;
 use ryed::process_log::ProcessLogs;
 use ryed::projects::Projects;
 use ryed::provider::Providers;
@@ -106,6 +108,10 @@ impl Runs for NoOtherRuns {
         unreachable!("{NOBODY}")
     }
 
+    fn process_started(&self, _run: RunId) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
     fn process_ready(&self, _run: RunId, _most: Duration) -> Answer<'_, Arc<Run>> {
         unreachable!("{NOBODY}")
     }
@@ -176,6 +182,8 @@ pub(crate) async fn recovered(
         journal: Arc::new(journal),
         dispatch: Arc::new(Nothing),
         process_logs: ProcessLogs::new(&config.state_dir, Arc::new(HostClock)),
+        live_processes: LiveProcesses::default(),
+        ports: Arc::new(PortTable::new(config.port_range.clone())),
         projects: Arc::new(Projects::new(config, clock)),
         graphs: Graphs::default(),
         contracts: Contracts::default(),

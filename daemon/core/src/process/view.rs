@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::clock::Timestamp;
 use crate::id::RunId;
-use crate::model::{Object, Outcome, ProcessEnd, ProcessStage, Run};
+use crate::model::{Object, Outcome, Ports, ProcessEnd, ProcessStage, Run, Unready};
 
 /// The state of a managed process.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +28,10 @@ pub struct ProcessView {
     pub command: String,
     pub args: Option<Vec<String>>,
     pub cwd: Option<String>,
+    /// Ports of the last attempt.
+    pub ports: Ports,
+    /// The reason for which the attempt in flight was not ready in time.
+    pub why: Option<Unready>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +107,8 @@ impl ProcessView {
             command: spec.command.clone(),
             args: spec.args.clone(),
             cwd: spec.cwd.clone(),
+            ports: state.ports.clone(),
+            why: attempt.and(state.unready.as_deref().cloned()),
         })
     }
 
@@ -136,6 +142,7 @@ impl ProcessView {
             ("started_at", json!(self.started_at.to_string())),
             ("status", json!(self.status.as_str())),
             ("ready", json!(self.ready)),
+            ("ports", json!(self.ports)),
             ("exit_code", json!(self.exit_code())),
             ("signal", json!(self.signal())),
             ("reason", json!(self.reason)),
@@ -153,6 +160,8 @@ impl ProcessView {
             "status": self.status.as_str(),
             "running": self.is_running(),
             "ready": self.ready,
+            "why": self.why,
+            "ports": self.ports,
             "pid": self.pid,
             "pgid": self.pid,
             "uptime_ms": self.uptime_ms,
