@@ -14,6 +14,7 @@ mod managed;
 mod mcp;
 mod outcome;
 mod primaries;
+mod probes;
 mod process;
 mod request;
 
@@ -151,7 +152,7 @@ impl Planner {
                 .map_err(|error| Box::new(unplanned(&error))),
         };
         if let Task::Process(spec) = &order.origin.spec.task {
-            return self.managed(&order, (item, spec), library, since);
+            return self.managed(&order, (item, spec, &params), library, since);
         }
         let found = self.look_up(&order, params, &item, library, resolve, &mut chain);
         let is_ready = found.is_ok();
@@ -365,7 +366,7 @@ impl Dispatcher {
             Ok(Plan::Native(call)) => native_call(call, cx, work).await,
             Ok(Plan::Process(plan)) => self.process(*plan, cx, masker, work).await,
             Ok(Plan::Managed(plan)) => self.managed(*plan, cx, masker, work).await,
-            Ok(Plan::Kept) => managed::kept(cx, work).await,
+            Ok(Plan::Kept(plan)) => managed::kept(&plan, cx, work).await,
             Ok(Plan::Http(plan)) => request::call(*plan, cx, work).await,
             Ok(Plan::Mcp(plan)) => mcp::call(&self.servers, *plan, cx, masker, work).await,
             Ok(Plan::Graph | Plan::Thread(_)) => {
@@ -414,6 +415,7 @@ async fn native_call(
         spec: &cx.spec,
         runs: &*runs,
         process_logs: &cx.services.process_logs,
+        live_processes: &cx.services.live_processes,
         projects: &cx.services.projects,
         clock: &*cx.services.clock,
         note: &note,

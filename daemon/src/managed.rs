@@ -3,16 +3,15 @@
 //! **Failure.** An attempt in flight when the daemon stopped is gone, unless a shim keeps it; [`rye_core::process`] decides
 //! what follows.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use rye_core::machine::Call;
-use rye_core::model::{ProcessSpec, Run};
-use rye_core::process::{ProcessMachine, Ready};
+use rye_core::model::{Failure, Ports, ProcessSpec, Run};
+use rye_core::process::{AttemptPorts, PortQuery, ProcessMachine, Ready};
 
-use crate::chain::Plan;
+use crate::chain::{self, Plan};
 use crate::drive::{self, Job, Kind, Reports, RunContext};
 use crate::services::{Ended, Prepared, TraceMode};
 use crate::stop::{DriverExit, Stop};
@@ -40,14 +39,18 @@ pub async fn drive(
     };
     let kept = AtomicU32::new(kept);
     let kind = Arc::new(ManagedProcess { at, spec, kept });
-    drive::drive(&services, kind, run, stop).await
+    let exit = drive::drive(&services, kind, run, stop).await;
+    // An attempt that was chosen ports for may not have started.
+    services.ports.release(&run.id);
+    exit
 }
 
 /// Job that follows the attempt `call` of an earlier daemon.
-fn kept(call: &Call) -> Job<Prepared> {
+fn kept(spec: &ProcessSpec, call: &Call) -> Job<Prepared> {
+    let kept = chain::kept(spec, AttemptPorts::of(&call.params));
     let plan = Prepared {
         item: call.item.canonical(),
-        plan: Ok(Plan::Kept),
+        plan: Ok(Plan::Kept(Box::new(kept))),
         is_ready: true,
         chain: None,
         trace: None,
@@ -75,7 +78,7 @@ impl Kind for ManagedProcess {
         if let Some(attempt) = in_flight {
             // The machine calls it again because a shim keeps it.
             debug_assert_eq!(attempt.id.number, self.kept.load(Ordering::Relaxed));
-            return calls.iter().map(|call| kept(call)).collect();
+            return calls.iter().map(|call| kept(&self.spec, call)).collect();
         }
         let prepared = self
             .at
@@ -95,10 +98,11 @@ impl Kind for ManagedProcess {
 
     async fn answer(
         &self,
-        _run: &Run,
-        query: &Infallible,
-    ) -> Result<Infallible, rye_journal::Error> {
-        match *query {}
+        run: &Run,
+        query: &PortQuery,
+    ) -> Result<Result<Ports, Failure>, rye_journal::Error> {
+        let chosen = self.at.services.ports.reserve(&run.id, query).await;
+        Ok(chosen.map_err(|none| Failure::permanent("no_free_port", none.to_string())))
     }
 
     async fn carry_out(

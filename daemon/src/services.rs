@@ -27,7 +27,9 @@ use crate::async_log::{Logs, OutputWriter};
 use crate::callbacks::Callbacks;
 use crate::contracts::Contracts;
 use crate::graphs::Graphs;
+use crate::live_processes::LiveProcesses;
 use crate::port::Runs;
+use crate::ports::PortTable;
 use crate::process_log::ProcessLogs;
 use crate::projects::Projects;
 use crate::provider::Providers;
@@ -52,6 +54,10 @@ pub struct Services {
     /// Output of managed processes.
     pub process_logs: ProcessLogs,
     pub survivors: Survivors,
+    /// Managed processes in flight.
+    pub live_processes: LiveProcesses,
+    /// Ports of managed processes.
+    pub ports: Arc<PortTable>,
     pub clock: Arc<dyn Timer>,
     pub providers: Providers,
     /// Programs of attempts that may call the daemon.

@@ -138,8 +138,8 @@ impl Survivors {
             .await
             .map_err(failed)?;
         match tokio::time::timeout(START_TIME, first_message(ready)).await {
-            Ok(Ok(Start::Running { child: identity })) => {
-                let found = Survivor::connect(self.directory(run), identity, Some(child)).await;
+            Ok(Ok(Start::Running { .. })) => {
+                let found = Survivor::connect(self.directory(run), Some(child)).await;
                 found.map(Box::new).map_err(failed)
             }
             Ok(Ok(Start::Failed { failure })) => Err(failure),
@@ -164,7 +164,7 @@ impl Survivors {
         Ok(match read {
             (_, _, Some(status)) if status.attempt == number => Found::Ended(Box::new(status)),
             (true, Some(record), _) if record.attempt == number && speaks(record.v) => {
-                match self.follow(run, record).await {
+                match Survivor::connect(self.directory(run), None).await {
                     Ok(found) => Found::Alive(Box::new(found)),
                     Err(error) => {
                         tracing::warn!(%run, %error, "a shim does not answer, and is killed");
@@ -174,12 +174,6 @@ impl Survivors {
             }
             _ => Found::Lost,
         })
-    }
-
-    async fn follow(&self, run: &RunId, record: ShimRecord) -> io::Result<Survivor> {
-        let missing = || io::Error::other("it has not started its process");
-        let child = record.child.ok_or_else(missing)?;
-        Survivor::connect(self.directory(run), child, None).await
     }
 
     /// Stops the process of `run`, if it is alive, and kills what is left of it.

@@ -3,6 +3,8 @@
 mod lives;
 mod outputs;
 mod owners;
+mod ports;
+mod probes;
 mod restarts;
 mod survivors;
 mod verbs;

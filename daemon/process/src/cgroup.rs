@@ -205,6 +205,10 @@ impl AttemptCgroup {
         Ok(File::open(&self.path)?.into())
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// True if a process in it is alive.
     pub(super) fn is_populated(&self) -> bool {
         is_populated(&self.path)
@@ -439,7 +443,8 @@ fn number_in(file: &Path, name: &str) -> Option<u64> {
     number.parse().ok()
 }
 
-fn members(cgroup: &Path) -> Vec<Stat> {
+/// Living processes in a cgroup and below. A concurrent fork may be missing.
+pub(super) fn members(cgroup: &Path) -> Vec<Stat> {
     let list = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
     let own = list.lines().filter_map(|pid| pid.parse().ok());
     let mut members: Vec<Stat> = own.filter_map(Stat::read).filter(Stat::is_alive).collect();

@@ -50,6 +50,7 @@ mod reap;
 
 mod cgroup;
 
+mod members;
 mod signal_scope;
 
 mod image;
@@ -72,6 +73,7 @@ pub use ending::{Captured, CgroupLimit, Exit, Exited, Stop, StopReason, Stopper,
 pub use error::Error;
 pub use host::{Inheritance, OpenFiles, harden, memory_of_host, most_open_files};
 pub use image::file_path;
+pub use members::{Listener, Load, Members, PortOwner};
 pub use peer::{Lineage, Peer};
 pub use plan::{
     ATTEMPT_VARIABLE, DEFAULT_GRACE, Input, KILL_GRACE, MAX_ARGUMENT_BYTES, Plan, Source, Tap,

@@ -34,6 +34,7 @@ use tokio::io::unix::AsyncFd;
 use super::cgroup::{self, AttemptCgroups};
 use super::ending::number;
 use super::image;
+use super::members::Members;
 use super::pidfd::ProcessHandle;
 use super::procfs::{self, Stat};
 use super::sweep::{self, Leftover};
@@ -79,6 +80,15 @@ impl ShimRecord {
             cgroup,
             child: None,
         }
+    }
+
+    /// Returns the processes of its attempt; `None` before it has started its own.
+    pub fn members(&self) -> Option<Members> {
+        let child = self.child.as_ref()?;
+        let cgroup = self.cgroup.as_ref();
+        let cgroup = cgroup.map(|kept| kept.join(cgroup::cgroup_name(&self.tag)));
+        let adopter = Some(self.pid);
+        Some(Members::new(child.pid, adopter, self.tag.clone(), cgroup))
     }
 
     /// Reads the record in `directory`; `None` if there is none.

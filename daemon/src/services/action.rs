@@ -114,7 +114,7 @@ impl Prepared {
                 Plan::Native(_)
                 | Plan::Process(_)
                 | Plan::Managed(_)
-                | Plan::Kept
+                | Plan::Kept(_)
                 | Plan::Http(_)
                 | Plan::Mcp(_),
             )

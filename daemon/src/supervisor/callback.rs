@@ -466,7 +466,7 @@ fn request(prepared: &Prepared, params: &Object) -> Result<ChildRequest, Failure
             | Plan::Http(_)
             | Plan::Mcp(_)
             | Plan::Managed(_)
-            | Plan::Kept,
+            | Plan::Kept(_),
         ) => Ok(ChildRequest::Tool { item, params }),
         Err(failure) => Err(Failure::clone(failure)),
     }

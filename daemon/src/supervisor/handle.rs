@@ -24,7 +24,9 @@ use crate::config::Config;
 use crate::contracts::Contracts;
 use crate::graphs::Graphs;
 use crate::inspect::Inspector;
+use crate::live_processes::LiveProcesses;
 use crate::port::Runs;
+use crate::ports::PortTable;
 use crate::process_log::ProcessLogs;
 use crate::projects::Projects;
 use crate::provider::Providers;
@@ -137,6 +139,8 @@ impl Supervisor {
                 logs: Logs::default(),
                 process_logs: ProcessLogs::new(&config.state_dir, Arc::clone(&clock)),
                 survivors: Survivors::new(&config.state_dir),
+                live_processes: LiveProcesses::default(),
+                ports: Arc::new(PortTable::new(config.port_range.clone())),
                 runs,
                 providers: Providers::new(
                     &config.environment,

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rye_core::model::ProcessIdentity;
 use rye_host::task;
-use rye_process::shim::ShimLock;
-use rye_process::{Stop, StopReason};
+use rye_process::shim::{ShimLock, ShimRecord};
+use rye_process::{Members, Stop, StopReason};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
@@ -30,32 +30,36 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 pub struct Survivor {
     directory: PathBuf,
     identity: ProcessIdentity,
+    members: Members,
     /// The shim, if it is a child of this process, which reaps it.
     child: Option<Child>,
     socket: UnixStream,
 }
 
 impl Survivor {
-    pub(super) async fn connect(
-        directory: PathBuf,
-        identity: ProcessIdentity,
-        child: Option<Child>,
-    ) -> io::Result<Self> {
+    /// Connects to the shim in `directory`.
+    pub(super) async fn connect(directory: PathBuf, child: Option<Child>) -> io::Result<Self> {
         let place = directory.clone();
         let open = move || {
+            let record = ShimRecord::read(&place)?;
+            let started = record.and_then(|record| Some((record.members()?, record.child?)));
+            let started =
+                started.ok_or_else(|| io::Error::other("it has not started its process"))?;
             // The path of the directory may be longer than that of a socket may be.
             let directory = std::fs::File::open(place)?;
             let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
             let stream = StdStream::connect(PathBuf::from(path).join(messages::SOCKET))?;
             stream.set_nonblocking(true)?;
-            Ok(stream)
+            Ok((started, stream))
         };
-        let stream: io::Result<StdStream> = task::blocking("call a shim", open).await;
-        let mut socket = UnixStream::from_std(stream?)?;
+        let opened: io::Result<_> = task::blocking("call a shim", open).await;
+        let ((members, identity), stream) = opened?;
+        let mut socket = UnixStream::from_std(stream)?;
         socket.write_all(&messages::line(Request::Follow)).await?;
         Ok(Self {
             directory,
             identity,
+            members,
             child,
             socket,
         })
@@ -63,6 +67,11 @@ impl Survivor {
 
     pub const fn identity(&self) -> &ProcessIdentity {
         &self.identity
+    }
+
+    /// Processes of the attempt.
+    pub const fn members(&self) -> &Members {
+        &self.members
     }
 
     /// Follows the process until its shim has ended, and forwards `stop`, which has `grace` unless it says otherwise.

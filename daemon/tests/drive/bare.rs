@@ -24,7 +24,9 @@ use ryed::config::{Args, Environment, Networks, load};
 use ryed::contracts::Contracts;
 use ryed::drive::Job;
 use ryed::graphs::Graphs;
+use ryed::live_processes::LiveProcesses;
 use ryed::port::{AccountView, Nest, Nested, ProcessStart, Refusal, Resume, Runs};
+use ryed::ports::PortTable;
 use ryed::process_log::ProcessLogs;
 use ryed::projects::Projects;
 use ryed::provider::Providers;
@@ -107,6 +109,10 @@ impl Runs for NoOtherRuns {
         unreachable!("{NOBODY}")
     }
 
+    fn process_started(&self, _run: RunId) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
     fn process_ready(&self, _run: RunId, _most: Duration) -> Answer<'_, Arc<Run>> {
         unreachable!("{NOBODY}")
     }
@@ -178,6 +184,8 @@ pub(crate) async fn recovered(
         dispatch: Arc::new(Nothing),
         process_logs: ProcessLogs::new(&config.state_dir, Arc::new(HostClock)),
         survivors: Survivors::new(&config.state_dir),
+        live_processes: LiveProcesses::default(),
+        ports: Arc::new(PortTable::new(config.port_range.clone())),
         projects: Arc::new(Projects::new(config, clock)),
         graphs: Graphs::default(),
         contracts: Contracts::default(),

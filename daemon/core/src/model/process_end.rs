@@ -47,6 +47,10 @@ pub enum EndCause {
     OutOfMemory,
     /// It failed when the limit on processes of its cgroup was reached.
     PidsLimit,
+    /// Probes of its health failed, several in a row.
+    Unhealthy,
+    /// Another process had the port that was chosen for it.
+    PortForeign,
     /// Any other signal.
     Signal,
 }
@@ -61,6 +65,8 @@ impl EndCause {
             Self::Shutdown => "shutdown",
             Self::OutOfMemory => "out_of_memory",
             Self::PidsLimit => "pids_limit",
+            Self::Unhealthy => "unhealthy",
+            Self::PortForeign => "port_foreign",
             Self::Signal => "signal",
         }
     }
@@ -143,6 +149,8 @@ mod tests {
             EndCause::Shutdown,
             EndCause::OutOfMemory,
             EndCause::PidsLimit,
+            EndCause::Unhealthy,
+            EndCause::PortForeign,
             EndCause::Signal,
         ] {
             assert_eq!(serde_json::to_value(cause).unwrap(), cause.as_str());

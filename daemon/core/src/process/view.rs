@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::clock::Timestamp;
 use crate::id::RunId;
-use crate::model::{Object, Outcome, ProcessEnd, ProcessStage, Run};
+use crate::model::{Object, Outcome, Ports, ProcessEnd, ProcessStage, Run, Unready};
 
 /// The state of a managed process.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +29,10 @@ pub struct ProcessView {
     pub args: Option<Vec<String>>,
     pub cwd: Option<String>,
     pub survive: bool,
+    /// Ports of the last attempt.
+    pub ports: Ports,
+    /// The reason for which the attempt in flight was not ready in time.
+    pub why: Option<Unready>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +109,8 @@ impl ProcessView {
             args: spec.args.clone(),
             cwd: spec.cwd.clone(),
             survive: spec.survive,
+            ports: state.ports.clone(),
+            why: attempt.and(state.unready.as_deref().cloned()),
         })
     }
 
@@ -138,6 +144,7 @@ impl ProcessView {
             ("started_at", json!(self.started_at.to_string())),
             ("status", json!(self.status.as_str())),
             ("ready", json!(self.ready)),
+            ("ports", json!(self.ports)),
             ("exit_code", json!(self.exit_code())),
             ("signal", json!(self.signal())),
             ("reason", json!(self.reason)),
@@ -156,6 +163,8 @@ impl ProcessView {
             "status": self.status.as_str(),
             "running": self.is_running(),
             "ready": self.ready,
+            "why": self.why,
+            "ports": self.ports,
             "pid": self.pid,
             "pgid": self.pid,
             "uptime_ms": self.uptime_ms,

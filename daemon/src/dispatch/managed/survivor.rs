@@ -4,18 +4,19 @@
 //! again. Any other stop is forwarded, and waits for the end.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rye_core::machine::Certainty;
-use rye_core::model::{Failure, ProcessSpec};
+use rye_core::model::Failure;
 use rye_process::masking::Masker;
 use rye_process::{Source, Spawner, Stopper};
 use serde_json::Value;
 use tokio::sync::Notify;
 
+use super::super::probes::{Probes, Verdict, signs};
 use super::super::{Unsuccessful, Work};
-use super::{conclude, report_ready, signs};
-use crate::chain::ManagedPlan;
+use super::{End, conclude, stop_by};
+use crate::chain::{KeptPlan, ManagedPlan};
 use crate::process_log::{OutputLine, ProcessLog, Stream, Tail};
 use crate::services::AttemptCtx;
 use crate::stop::Urgency;
@@ -29,6 +30,11 @@ pub(super) async fn start(
     masker: &Masker,
     work: &mut Work,
 ) -> Result<Value, Box<Unsuccessful>> {
+    let kept = KeptPlan {
+        name: plan.name,
+        grace: plan.process.grace,
+        probes: plan.probes,
+    };
     let new = NewSurvivor {
         attempt: cx.attempt,
         tag: &plan.tag,
@@ -39,25 +45,28 @@ pub(super) async fn start(
         is_scoped: spawner.scope().is_some(),
     };
     let started = cx.services.survivors.start(&cx.run, new).await;
+    // The program was executed, or never is.
+    cx.services.ports.release(&cx.run);
     let survivor = started.map_err(|failure| Box::<Unsuccessful>::from(*failure))?;
     work.certainty = Certainty::Unknown;
     cx.note_process(survivor.identity().clone());
-    follow(*survivor, cx, work).await
+    follow(*survivor, &kept, cx, work).await
 }
 
 /// Follows an attempt that an earlier daemon started.
 pub(super) async fn follow_again(
+    plan: &KeptPlan,
     cx: &AttemptCtx,
     work: &mut Work,
 ) -> Result<Value, Box<Unsuccessful>> {
     work.certainty = Certainty::Unknown;
     match cx.services.survivors.find(&cx.run, cx.attempt).await {
-        Ok(Found::Alive(survivor)) => follow(*survivor, cx, work).await,
+        Ok(Found::Alive(survivor)) => follow(*survivor, plan, cx, work).await,
         Ok(Found::Ended(status)) => {
             let log = cx.services.process_logs.of(&cx.run);
             let tail = log.follow(cx.attempt, None);
             take_lines(&log, tail, cx).await;
-            ended(&log, Some(status), cx, work).await
+            ended(plan, (Some(status), None), &log, cx, work).await
         }
         Ok(Found::Lost) => lost(cx, work).await,
         Err(error) => {
@@ -70,14 +79,23 @@ pub(super) async fn follow_again(
 /// Follows a living process until it ends or the daemon stops.
 async fn follow(
     survivor: Survivor,
+    plan: &KeptPlan,
     cx: &AttemptCtx,
     work: &mut Work,
 ) -> Result<Value, Box<Unsuccessful>> {
-    let spec = spec(cx)?;
     let log = cx.services.process_logs.of(&cx.run);
-    let (signs, observer) = signs(&spec.ready, cx);
+    let (signs, observer) = signs(&plan.probes.ready, cx);
     let tail = log.follow(cx.attempt, observer);
-    let (stopper, grown) = (Stopper::new(), Notify::new());
+    let members = survivor.members().clone();
+    let live = cx.services.live_processes.enter(&cx.run, members.clone());
+    let probes = Probes {
+        plan: &plan.probes,
+        signs: &signs,
+        members,
+        live: &live,
+        cx,
+    };
+    let (stopper, grown, verdict) = (Stopper::new(), Notify::new(), OnceLock::new());
     let due = async {
         cx.stop.at_least(Urgency::Cancel).await;
         if cx.stop.urgency() == Urgency::Shutdown {
@@ -90,7 +108,7 @@ async fn follow(
             std::future::pending::<()>().await;
         }
     };
-    let finished = survivor.finish(stopper.listen(), spec.grace(), &grown);
+    let finished = survivor.finish(stopper.listen(), plan.grace, &grown);
     let status = tokio::select! {
         biased;
         () = left => {
@@ -100,14 +118,9 @@ async fn follow(
         status = take_until(finished, &grown, &log, tail, cx) => status,
         never = cx.stop.forward(due, &stopper) => match never {},
         never = cx.output.write() => match never {},
-        never = report_ready(&spec.ready, &signs, cx) => match never {},
+        never = stop_by(&probes, &verdict, &stopper) => match never {},
     };
-    ended(&log, status, cx, work).await
-}
-
-fn spec(cx: &AttemptCtx) -> Result<&ProcessSpec, Box<Unsuccessful>> {
-    let no_process = || Failure::permanent("internal", "the run is no managed process");
-    Ok(cx.spec.process().ok_or_else(no_process)?)
+    ended(plan, (status, verdict.get()), &log, cx, work).await
 }
 
 /// Takes in lines whenever `grown` is notified, until `finished` resolves and the last ones are taken in.
@@ -150,8 +163,9 @@ async fn take_lines(log: &Arc<ProcessLog>, tail: Tail, cx: &AttemptCtx) -> Tail 
 }
 
 async fn ended(
-    log: &Arc<ProcessLog>,
-    status: Option<Box<Status>>,
+    plan: &KeptPlan,
+    (status, verdict): (Option<Box<Status>>, Option<&Verdict>),
+    log: &ProcessLog,
     cx: &AttemptCtx,
     work: &mut Work,
 ) -> Result<Value, Box<Unsuccessful>> {
@@ -160,11 +174,16 @@ async fn ended(
         return lost(cx, work).await;
     };
     let (pid, mut exited) = (status.pid(), status.into_exited());
-    if cx.stop.urgency() == Urgency::None {
+    if cx.stop.urgency() == Urgency::None && verdict.is_none() {
         // Something else has stopped the shim, or an earlier daemon has, whose request is not on record.
         exited.ended_by = None;
     }
-    conclude(&spec(cx)?.name, pid, exited, log, cx, work)
+    let end = End {
+        pid,
+        exited,
+        verdict,
+    };
+    conclude(&plan.name, end, log, cx, work)
 }
 
 /// Ends what is left of an attempt whose shim is gone, or does not answer.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rye_core::capability::{Layer, Primary};
 use rye_core::id::{ItemId, ItemRef, RunId};
 use rye_core::model::{ProcessSpec, Recovery, Spec, Task};
+use rye_core::process::AttemptPorts;
 
 use super::{Admission, refused};
 use crate::chain::{self, CallOrigin, InheritedVariables};
@@ -58,7 +59,13 @@ impl Supervisor {
                 attempt: 1,
                 key: String::new(),
             };
-            chain::managed(&process, &origin, InheritedVariables::default())
+            // The numbers of ports that are chosen later do not matter here.
+            let numbers = process.ports.keys().map(|name| (name.clone(), 1));
+            let ports = AttemptPorts {
+                numbers: numbers.collect(),
+                can_move: false,
+            };
+            chain::managed(&process, ports, &origin, InheritedVariables::default())
                 .map_err(|message| Error::Params { message })?;
             Ok(spec)
         };
