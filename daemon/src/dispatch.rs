@@ -26,7 +26,7 @@ use futures_util::future::BoxFuture;
 use rye_core::bounds;
 use rye_core::capability::Primary;
 use rye_core::definition::{Authority, Inputs};
-use rye_core::id::{ItemKind, ItemRef};
+use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::machine::{CallOutcome, Certainty};
 use rye_core::memory::{Charge, Memory};
 use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, Task};
@@ -320,6 +320,9 @@ impl Dispatcher {
             Err(refused) => (refused.data, Some(refused.failure)),
         };
         let (data, failure) = without_secrets(data, failure, &masker);
+        if let Some(child) = work.parked.take() {
+            return Ended::Suspended(child);
+        }
         if work.stopped {
             return Ended::Stopped(work.receipt);
         }
@@ -458,6 +461,8 @@ fn timing(resolved: Duration, verifying: Duration, planned: Duration) -> Value {
 /// Facts collected while an action is carried out.
 struct Work {
     stopped: bool,
+    /// Suspended run for which the program was ended.
+    parked: Option<RunId>,
     receipt: KillReceipt,
     certainty: Certainty,
     /// End of the process, if there was one.
@@ -472,6 +477,7 @@ impl Work {
     fn new(memory: &Arc<Memory>) -> Self {
         Self {
             stopped: false,
+            parked: None,
             receipt: KillReceipt::default(),
             certainty: Certainty::NeverStarted,
             printed: None,

@@ -106,6 +106,7 @@ pub fn plan(
     timeout: Option<Duration>,
     trace: Option<&mut Vec<Value>>,
 ) -> Result<Plan, Error> {
+    check_replay(chain)?;
     match chain.terminal {
         Terminal::Native(tool) => Ok(Plan::Native(NativeCall {
             tool,
@@ -147,8 +148,18 @@ pub fn plan(
     }
 }
 
+/// Refuses `replay` of a tool that is no program.
+fn check_replay(chain: &Chain) -> Result<(), Error> {
+    if !chain.replays() || chain.terminal == Terminal::Process {
+        return Ok(());
+    }
+    let problem = "goes with a tool that runs as a program: leave it out";
+    Err(malformed(chain.tool(), "replay", problem))
+}
+
 /// Fails if no call of `chain` can be planned, whatever its parameters are.
 pub fn check_settings(chain: &Chain) -> Result<(), Error> {
+    check_replay(chain)?;
     if chain.terminal == Terminal::Process && !shell::is(chain.tool()) {
         let _command = Settings::merge(chain, &KEYS)?.command()?;
     }

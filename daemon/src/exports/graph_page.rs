@@ -462,6 +462,7 @@ pub(super) fn entry_of_run(event: &RunEvent) -> Option<String> {
         | RunEvent::ProcessStarted(_)
         | RunEvent::ProcessExited(_)
         | RunEvent::CallbackStarted(_)
+        | RunEvent::CallbackEnded(_)
         | RunEvent::ToolCallProgress(_)
         | RunEvent::HooksBegun(_)
         | RunEvent::BudgetHeld(_)
