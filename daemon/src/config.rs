@@ -15,6 +15,7 @@ mod environment;
 mod handover;
 mod layer;
 mod networks;
+mod port_range;
 mod print;
 
 use std::collections::BTreeMap;
@@ -36,6 +37,7 @@ pub use environment::Environment;
 pub use handover::hide;
 use layer::{Cap, Days, Layer, Megabytes, Stack};
 pub use networks::Networks;
+pub use port_range::PortRange;
 
 /// Default of `env.secrets`.
 const SECRETS: [&str; 6] = [
@@ -152,6 +154,7 @@ pub struct Config {
     pub retention: Retention,
     /// Networks of the hosts that signed items may call.
     pub networks: Networks,
+    pub port_range: PortRange,
 }
 
 /// Source of a value.
@@ -367,6 +370,9 @@ fn resolve(mut stack: Stack, environment: &Environment) -> Result<Loaded, Error>
         retention: retention(&mut stack),
         networks: stack
             .pick("http.networks", |layer| layer.http.networks)
+            .unwrap_or_default(),
+        port_range: stack
+            .pick("ports.range", |layer| layer.ports.range.clone())
             .unwrap_or_default(),
     };
     Ok(Loaded {

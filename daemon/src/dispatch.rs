@@ -14,6 +14,7 @@ mod managed;
 mod mcp;
 mod outcome;
 mod primaries;
+mod probes;
 mod process;
 mod request;
 
@@ -38,7 +39,7 @@ use tracing::Instrument as _;
 
 use self::authority::{callbacks, check_directive};
 pub use self::authority::{check_caller, is_refusal, permit};
-pub use self::failures::ISOLATION_UNAVAILABLE;
+pub use self::failures::{ISOLATION_UNAVAILABLE, unstarted};
 use self::failures::{is_project_gone, may_begin_again, refused, unplanned, without_project};
 use self::outcome::{declared_failure, is_text, reported_failure, without_secrets};
 use crate::chain::{
@@ -151,7 +152,7 @@ impl Planner {
                 .map_err(|error| Box::new(unplanned(&error))),
         };
         if let Task::Process(spec) = &order.origin.spec.task {
-            return self.managed(&order, (item, spec), library, since);
+            return self.managed(&order, (item, spec, &params), library, since);
         }
         let found = self.look_up(&order, params, &item, library, resolve, &mut chain);
         let is_ready = found.is_ok();
@@ -368,6 +369,7 @@ impl Dispatcher {
             Ok(Plan::Native(call)) => native_call(call, cx, work).await,
             Ok(Plan::Process(plan)) => self.process(*plan, cx, masker, work).await,
             Ok(Plan::Managed(plan)) => self.managed(*plan, cx, masker, work).await,
+            Ok(Plan::Kept(plan)) => managed::kept(&plan, cx, work).await,
             Ok(Plan::Http(plan)) => request::call(*plan, cx, work).await,
             Ok(Plan::Mcp(plan)) => mcp::call(&self.servers, *plan, cx, masker, work).await,
             Ok(Plan::Graph | Plan::Thread(_)) => {
@@ -416,6 +418,7 @@ async fn native_call(
         spec: &cx.spec,
         runs: &*runs,
         process_logs: &cx.services.process_logs,
+        live_processes: &cx.services.live_processes,
         projects: &cx.services.projects,
         clock: &*cx.services.clock,
         note: &note,

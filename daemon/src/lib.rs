@@ -19,7 +19,9 @@ pub mod contracts;
 pub mod exports;
 pub mod graphs;
 pub mod http;
+pub mod live_processes;
 pub mod port;
+pub mod ports;
 pub mod process_log;
 pub mod projects;
 pub mod storage_backoff;
@@ -28,6 +30,7 @@ pub mod trees;
 pub mod mcp;
 pub mod native;
 pub mod provider;
+pub mod survivor;
 
 pub mod chain;
 pub mod directives;
@@ -55,4 +58,4 @@ pub mod rpc;
 
 pub mod node;
 
-pub use node::{rebuild, serve};
+pub use node::{keep, rebuild, serve};

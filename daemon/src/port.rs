@@ -108,6 +108,9 @@ pub trait Runs: fmt::Debug + Send + Sync {
     /// Stops the attempt in flight of a managed process, and starts another one.
     fn restart_process(&self, run: RunId, by: String) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
+    /// Returns the record of a managed process when it is ready, has ended, or was not ready in time.
+    fn process_started(&self, run: RunId) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
+
     /// Returns the record of a managed process when it is ready or has ended, or after `most`.
     fn process_ready(&self, run: RunId, most: Duration)
     -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;

@@ -27,11 +27,14 @@ use crate::async_log::{Logs, OutputWriter};
 use crate::callbacks::Callbacks;
 use crate::contracts::Contracts;
 use crate::graphs::Graphs;
+use crate::live_processes::LiveProcesses;
 use crate::port::Runs;
+use crate::ports::PortTable;
 use crate::process_log::ProcessLogs;
 use crate::projects::Projects;
 use crate::provider::Providers;
 use crate::stop::Stop;
+use crate::survivor::Survivors;
 use rye_host::clock::Timer;
 use rye_host::crash_suspects::Suspects;
 use rye_journal::Journal;
@@ -50,6 +53,11 @@ pub struct Services {
     pub logs: Logs,
     /// Output of managed processes.
     pub process_logs: ProcessLogs,
+    pub survivors: Survivors,
+    /// Managed processes in flight.
+    pub live_processes: LiveProcesses,
+    /// Ports of managed processes.
+    pub ports: Arc<PortTable>,
     pub clock: Arc<dyn Timer>,
     pub providers: Providers,
     /// Programs of attempts that may call the daemon.

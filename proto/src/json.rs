@@ -283,6 +283,37 @@ impl Serialize for v1::Process {
             "command": self.command,
             "args": self.args,
             "cwd": some(&self.cwd),
+            "ports": self.ports.iter().collect::<BTreeMap<_, _>>(),
+            "why": self.why,
+            "listening": self.listening,
+            "memory_bytes": self.memory_bytes,
+            "cpu_ms": self.cpu_ms,
+            "healthy": self.healthy,
+        });
+        map.end()
+    }
+}
+
+impl Serialize for v1::ProcessListener {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let map = object!(to, {
+            "port": self.port,
+            "addr": self.addr,
+            "pid": self.pid,
+        });
+        map.end()
+    }
+}
+
+impl Serialize for v1::ProcessUnready {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let map = object!(to, {
+            "code": self.code,
+            "port": self.port,
+            "pid": self.pid,
+            "comm": some(&self.comm),
+            "status": self.status,
+            "error": some(&self.error),
         });
         map.end()
     }

@@ -3,7 +3,10 @@
 mod lives;
 mod outputs;
 mod owners;
+mod ports;
+mod probes;
 mod restarts;
+mod survivors;
 mod verbs;
 
 use rye_tests::{World, processes, until};

@@ -15,7 +15,7 @@ pub(crate) enum ProcVerb {
     /// Returns when it is ready, has ended, or is not ready in time. A process of the same name that is running is left as it is. Ends with 1
     /// if the process has failed.
     #[command(
-        after_help = "Examples:\n  ryectl proc start --name web --ready-port 8137 -- python3 -m http.server 8137\n  ryectl proc start --ready-pattern 'compiled' --restart on-failure -- npm run dev"
+        after_help = "Examples:\n  ryectl proc start --name web --ready-port 8137 -- python3 -m http.server 8137\n  ryectl proc start --ready-pattern 'compiled' --restart on-failure -- npm run dev\n  ryectl proc start --port http --ready-http http/health -- python3 -m http.server '{port.http}'"
     )]
     Start(StartProcess),
     /// List processes that are running: those of the project, or all
@@ -71,9 +71,24 @@ pub(crate) struct StartProcess {
     /// It is ready when a line of its output matches this regular expression.
     #[arg(long, value_name = "RE", allow_hyphen_values = true)]
     pub(crate) ready_pattern: Option<String>,
-    /// It is ready when this TCP port takes connections.
+    /// It is ready when it listens on this TCP port: a number, or the name of a `--port`.
     #[arg(long, value_name = "PORT", conflicts_with = "ready_pattern")]
-    pub(crate) ready_port: Option<u32>,
+    pub(crate) ready_port: Option<String>,
+    /// It is ready when it answers this request with status 200.
+    #[arg(long, value_name = "PORT/PATH", conflicts_with_all = ["ready_pattern", "ready_port"])]
+    pub(crate) ready_http: Option<String>,
+    /// Give it a port: a free one, or this number. It is `$PORT_NAME` there, and `{port.NAME}` in the command.
+    #[arg(long = "port", value_name = "NAME[=NUMBER]")]
+    pub(crate) ports: Vec<String>,
+    /// Stop it as unhealthy when it does not listen on this port, three times in a row.
+    #[arg(long, value_name = "PORT")]
+    pub(crate) healthy_port: Option<String>,
+    /// Stop it as unhealthy when it does not answer this request with status 200, three times in a row.
+    #[arg(long, value_name = "PORT/PATH", conflicts_with = "healthy_port")]
+    pub(crate) healthy_http: Option<String>,
+    /// Time between two such tests; 10 seconds by default.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) healthy_every: Option<Duration>,
     /// How long to wait until it is ready; 30 seconds by default.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) ready_timeout: Option<Duration>,
@@ -89,6 +104,9 @@ pub(crate) struct StartProcess {
     /// What it may reach: `none`, `scoped` or `sandbox`; `scoped` by default.
     #[arg(long, value_name = "LEVEL")]
     pub(crate) isolation: Option<String>,
+    /// Keep it running while the daemon is away.
+    #[arg(long)]
+    pub(crate) survive: bool,
     /// Set a variable.
     #[arg(long = "env", value_name = "NAME=VALUE", allow_hyphen_values = true)]
     pub(crate) env: Vec<String>,

@@ -121,15 +121,30 @@ fn of_run(event: &RunEvent) -> String {
 
 fn of_process(event: &ProcessEvent) -> String {
     match event {
-        ProcessEvent::ProcessLaunched(launched) => format!("attempt {} starts", launched.attempt),
+        ProcessEvent::ProcessLaunched(launched) => {
+            let ports = launched.ports.iter();
+            let ports = ports.map(|(name, port)| format!(", {name} on port {port}"));
+            format!(
+                "attempt {} starts{}",
+                launched.attempt,
+                ports.collect::<String>()
+            )
+        }
         ProcessEvent::ProcessReady(ready) => {
             let sign = match ready.by {
                 ReadySign::Alive => "it is alive",
                 ReadySign::Pattern => "a line matches",
-                ReadySign::Port => "its port takes connections",
+                ReadySign::Port => "it listens on its port",
+                ReadySign::Http => "it answers",
             };
             let (attempt, after) = (ready.attempt, elapsed(ready.after_ms));
             format!("attempt {attempt} is ready after {after}: {sign}")
+        }
+        ProcessEvent::ProcessUnready(unready) => {
+            format!(
+                "attempt {} is not ready in time: {}",
+                unready.attempt, unready.why
+            )
         }
         ProcessEvent::ProcessRestartRequested(asked) => {
             format!("restart requested by {}", asked.by)
@@ -140,6 +155,7 @@ fn of_process(event: &ProcessEvent) -> String {
                 (RestartReason::Failed, None) => "it failed",
                 (RestartReason::Interrupted, _) => "the daemon went down",
                 (RestartReason::Requested, _) => "as requested",
+                (RestartReason::PortForeign, _) => "another process took its port",
             };
             format!("attempt {} follows: {why}", scheduled.attempt)
         }

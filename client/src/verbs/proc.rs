@@ -73,12 +73,22 @@ async fn start(asked: cli::StartProcess, session: &mut Session) -> Result<Exit, 
         env,
         name: asked.name.unwrap_or_default(),
         ready_pattern: asked.ready_pattern.unwrap_or_default(),
-        ready_port: asked.ready_port,
+        ready_port: None,
+        ready: probe(asked.ready_port, asked.ready_http.as_deref()),
+        ports: asked.ports.iter().map(|port| named_port(port)).collect(),
+        healthy: probe(asked.healthy_port, asked.healthy_http.as_deref()).map(|probe| {
+            v1::ProcessHealth {
+                probe: Some(probe),
+                every_ms: asked.healthy_every.map(convert::milliseconds),
+                ..v1::ProcessHealth::default()
+            }
+        }),
         ready_timeout_ms: asked.ready_timeout.map(convert::milliseconds),
         restart: asked.restart,
         max_restarts: asked.max_restarts,
         grace_ms: asked.grace.map(convert::milliseconds),
         isolation: asked.isolation.unwrap_or_default(),
+        survive: asked.survive,
     };
     let started = session.client().await?.start_process(request).await?;
     let process = started.process.unwrap_or_default();
@@ -95,6 +105,28 @@ async fn start(asked: cli::StartProcess, session: &mut Session) -> Result<Exit, 
         }
     }
     Ok(of_live(&process))
+}
+
+/// Reads `NAME` or `NAME=NUMBER`.
+fn named_port(text: &str) -> (String, String) {
+    let (name, number) = text.split_once('=').unwrap_or((text, "auto"));
+    (name.to_owned(), number.to_owned())
+}
+
+/// Makes a probe of a port, or of a request `PORT/PATH`.
+fn probe(port: Option<String>, http: Option<&str>) -> Option<v1::ProcessProbe> {
+    let http = http.map(|text| {
+        let (port, path) = text.split_once('/').unwrap_or((text, ""));
+        v1::ProcessHttpProbe {
+            path: format!("/{path}"),
+            port: port.to_owned(),
+            status: Vec::new(),
+        }
+    });
+    (port.is_some() || http.is_some()).then(|| v1::ProcessProbe {
+        port: port.unwrap_or_default(),
+        http,
+    })
 }
 
 async fn list(all: bool, session: &mut Session) -> Result<Exit, Failure> {

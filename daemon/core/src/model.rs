@@ -29,6 +29,7 @@ mod limits;
 
 mod approval;
 mod process_end;
+mod process_probe;
 mod suspension;
 
 mod control;
@@ -83,6 +84,9 @@ pub use self::process::{
     RestartReason,
 };
 pub use self::process_end::{EndCause, ProcessEnd};
+pub use self::process_probe::{
+    HealthCheck, HttpProbe, PortChoice, PortRef, Ports, Probe, Unready, UnreadyCode,
+};
 pub use self::raised::Unraised;
 pub use self::round::Round;
 pub use self::run::Run;

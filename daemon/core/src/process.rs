@@ -1,16 +1,20 @@
 //! The machine of a managed process: attempts, their readiness, and the pauses between them.
 //!
 //! **Order.** One attempt is in flight at a time. An attempt that was in flight when the daemon went down is never
-//! repeated: its process is gone, and another attempt follows, or the run ends as `interrupted`. **Restarts.** An attempt
+//! repeated: its process is gone, and another attempt follows, or the run ends as `interrupted`. A process that survives
+//! the daemon is followed again in the same attempt, before anything else happens to it. **Restarts.** An attempt
 //! that fails is followed by another one if the policy says so, after a pause that doubles with each failure in a row. An
 //! attempt that was up for [`STABLE`] ends the row.
 
+mod attempt_ports;
 mod line_pattern;
+mod slots;
 mod view;
+
+mod probes;
 
 mod request;
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,12 +24,15 @@ use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Certainty, Machine, Move, idempotency_key};
 use crate::model::event::{ProcessLaunched, ProcessReady, ProcessRestartScheduled};
 use crate::model::{
-    Event, Failure, Life, Object, Outcome, ProcessSpec, ProcessStage, ProcessState, ReadySign,
+    Event, Failure, Life, Outcome, Ports, ProcessSpec, ProcessStage, ProcessState, ReadySign,
     RequestedRestart, RestartPolicy, RestartReason, Run, Slot, Work,
 };
 
+pub use self::attempt_ports::{AttemptPorts, PORT_FOREIGN, PortQuery};
 pub use self::line_pattern::LinePattern;
+pub use self::probes::{HealthRequest, HttpRequest, Period, PortValue, ReadyRequest};
 pub use self::request::ProcessRequest;
+pub use self::slots::{fill_port_slots, port_variable};
 pub use self::view::{ProcessStatus, ProcessView};
 
 /// Time after which an attempt that is ready ends a row of failures.
@@ -47,18 +54,45 @@ pub struct ProcessMachine {
     run: Arc<Run>,
     /// True while an attempt of this life of the daemon is in flight.
     is_running: bool,
+    /// Number of the attempt that a shim keeps, or kept to its end.
+    kept: Option<u32>,
+    /// Number of the last attempt that this life of the daemon has followed.
+    followed: u32,
     /// End of the current pause.
     pause_ends: Option<Uptime>,
+    /// Ports of the next attempt, once they are chosen.
+    ports: Option<Ports>,
 }
 
 impl ProcessMachine {
-    /// Makes a machine for `run`, which may be fresh or recovered after a restart.
-    pub const fn new(run: Arc<Run>) -> Self {
+    /// Makes a machine for `run`, which may be fresh or recovered after a restart. `kept` is the number of the attempt
+    /// that a shim keeps, or kept to its end.
+    pub const fn new(run: Arc<Run>, kept: Option<u32>) -> Self {
         Self {
             run,
             is_running: false,
+            kept,
+            followed: 0,
             pause_ends: None,
+            ports: None,
         }
+    }
+
+    /// Returns the number of an attempt in flight that survives the daemon, and that this life of the daemon has not
+    /// followed.
+    fn unfollowed(&self) -> Option<u32> {
+        let (_, state) = self.parts()?;
+        let number = state.attempt()?.id.number;
+        (self.kept == Some(number) && self.followed != number).then_some(number)
+    }
+
+    /// Returns the ports of the attempt in flight.
+    fn ports_in_flight(&self) -> AttemptPorts {
+        let ports = self.parts().map(|(spec, state)| AttemptPorts {
+            numbers: state.ports.clone(),
+            can_move: !state.has_moved && !spec.auto_ports().is_empty(),
+        });
+        ports.unwrap_or_default()
     }
 
     /// Returns the command and the state; `None` for a run of another kind.
@@ -77,7 +111,7 @@ impl ProcessMachine {
     }
 
     /// Returns the call that carries out the attempt `number`.
-    fn call(&self, now: Timestamp, number: u32) -> Call {
+    fn call(&self, now: Timestamp, number: u32, ports: &AttemptPorts) -> Call {
         let spec = &self.run.spec;
         let node = spec.process().map_or("", |process| &process.name);
         Call {
@@ -85,8 +119,28 @@ impl ProcessMachine {
             node: node.to_owned(),
             attempt: number,
             key: idempotency_key(spec.effect_scope(), node, 0, None, None),
-            ..Call::new(Slot::Main, spec.item.clone(), Object::new(), now)
+            ..Call::new(Slot::Main, spec.item.clone(), ports.params(), now)
         }
+    }
+
+    /// Returns the move that starts the attempt `number`: its call, or the choice of its ports before.
+    fn begin(&self, now: Timestamp, number: u32) -> Option<Move<PortQuery>> {
+        let (spec, state) = self.parts()?;
+        let auto = spec.auto_ports();
+        let numbers = match &self.ports {
+            Some(chosen) => chosen.clone(),
+            None if auto.is_empty() => spec.fixed_ports(),
+            None => {
+                let mut preferred = state.ports.clone();
+                preferred.retain(|name, _| auto.contains(name));
+                let query = PortQuery { auto, preferred };
+                return Some(Move::Query(Vec::new(), Box::new(query)));
+            }
+        };
+        let can_move = !state.has_moved && !auto.is_empty();
+        let ports = AttemptPorts { numbers, can_move };
+        let call = self.call(now, number, &ports);
+        Some(Move::Call(Vec::new(), Box::new(call)))
     }
 
     /// Returns the event by which the attempt after the one in flight is scheduled.
@@ -100,7 +154,9 @@ impl ProcessMachine {
         let (_, state) = self.parts()?;
         let pause = match because {
             RestartReason::Failed => pause(failures),
-            RestartReason::Interrupted | RestartReason::Requested => Duration::ZERO,
+            RestartReason::Interrupted | RestartReason::Requested | RestartReason::PortForeign => {
+                Duration::ZERO
+            }
         };
         let scheduled = ProcessRestartScheduled {
             attempt: state.attempts + 1,
@@ -128,14 +184,14 @@ impl ProcessMachine {
     }
 
     /// Returns the next move of a process without an attempt in flight in this life of the daemon.
-    fn advance(&mut self, now: Tick) -> Option<Move> {
+    fn advance(&mut self, now: Tick) -> Option<Move<PortQuery>> {
         let (_, state) = self.parts()?;
         let (next, is_requested) = (
             state.attempts + 1,
             state.requested == RequestedRestart::Stopping,
         );
         Some(match &state.stage {
-            ProcessStage::New => Move::Call(Vec::new(), Box::new(self.call(now.at, next))),
+            ProcessStage::New => self.begin(now.at, next)?,
             ProcessStage::Starting(_) | ProcessStage::Up { .. } => {
                 Move::Note(vec![self.after_interruption(now)?])
             }
@@ -144,7 +200,7 @@ impl ProcessMachine {
                 let left = Duration::from_millis(due.ms_since(now.at)).min(LONGEST_PAUSE);
                 let ends = *self.pause_ends.get_or_insert(now.up.plus(left));
                 if is_requested || ends <= now.up {
-                    Move::Call(Vec::new(), Box::new(self.call(now.at, next)))
+                    self.begin(now.at, next)?
                 } else {
                     Move::Wait(Vec::new(), Some(ends))
                 }
@@ -164,8 +220,13 @@ impl ProcessMachine {
         let may_restart = spec.restart == RestartPolicy::OnFailure
             && outcome.certainty != Certainty::NeverStarted
             && failures <= spec.max_restarts;
+        let has_lost_port = |error: &Failure| error.code == PORT_FOREIGN && !state.has_moved;
         match &outcome.failure {
             _ if is_requested => self.schedule(now, RestartReason::Requested, 0, None),
+            Some(error) if has_lost_port(error) => {
+                let error = Some(error.clone());
+                self.schedule(now, RestartReason::PortForeign, failures, error)
+            }
             Some(error) if may_restart => {
                 let error = Some(error.clone());
                 self.schedule(now, RestartReason::Failed, failures, error)
@@ -202,8 +263,8 @@ fn interrupted() -> Failure {
 
 impl Machine for ProcessMachine {
     type Signal = Ready;
-    type Query = Infallible;
-    type Answer = Infallible;
+    type Query = PortQuery;
+    type Answer = Result<Ports, Failure>;
 
     fn run(&self) -> &Arc<Run> {
         &self.run
@@ -213,7 +274,7 @@ impl Machine for ProcessMachine {
         self.run = run;
     }
 
-    fn next(&mut self, now: Tick) -> Move {
+    fn next(&mut self, now: Tick) -> Move<PortQuery> {
         match &self.run.life {
             Life::Running => {}
             Life::Suspended(_) => return Move::Suspended(Vec::new()),
@@ -221,6 +282,10 @@ impl Machine for ProcessMachine {
         }
         if self.is_running {
             return Move::Wait(Vec::new(), None);
+        }
+        if let Some(number) = self.unfollowed() {
+            let call = self.call(now.at, number, &self.ports_in_flight());
+            return Move::Call(Vec::new(), Box::new(call));
         }
         if let Some(cause) = &self.run.cancel {
             let event = self.run.end_by_cancel(now.at, cause);
@@ -236,11 +301,18 @@ impl Machine for ProcessMachine {
         _child: Option<RunId>,
         _hashes: InputHashes,
     ) -> Vec<Event> {
+        let is_known = self.unfollowed() == Some(call.attempt);
         self.is_running = true;
+        self.followed = call.attempt;
         self.pause_ends = None;
+        self.ports = None;
+        if is_known {
+            return Vec::new();
+        }
         let launched = ProcessLaunched {
             attempt: call.attempt,
             key: call.key.clone(),
+            ports: AttemptPorts::of(&call.params).numbers,
         };
         vec![self.record(now.at, launched.into())]
     }
@@ -275,8 +347,18 @@ impl Machine for ProcessMachine {
         vec![self.record(now.at, ready.into())]
     }
 
-    fn answered(&mut self, _now: Tick, answer: Infallible) -> Vec<Event> {
-        match answer {}
+    fn answered(&mut self, now: Tick, answer: Result<Ports, Failure>) -> Vec<Event> {
+        match answer {
+            Ok(chosen) => {
+                let fixed = self.parts().map(|(spec, _)| spec.fixed_ports());
+                self.ports = Some(fixed.into_iter().flatten().chain(chosen).collect());
+                Vec::new()
+            }
+            Err(failure) => {
+                let ended = self.run.end_by_failure(now.at, failure);
+                vec![self.record(now.at, ended)]
+            }
+        }
     }
 
     fn useless(&self) -> Vec<Slot> {

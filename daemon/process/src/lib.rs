@@ -3,7 +3,7 @@
 //!
 //! **Owns** every fork of the daemon. [`parent`] runs `ryed` as two processes. [`Spawner`] starts a [`Plan`], and
 //! [`Running::finish`] follows the process to its end. [`end_leftovers`] ends processes of an earlier daemon. [`Peer`]
-//! finds the origin of a caller. **Never** decides what to run or what a result means.
+//! finds the origin of a caller. A [`shim`] keeps a process while the daemon is away. **Never** decides what to run or what a result means.
 //!
 //! ```text
 //! ryed (parent: subreaper, waits, forwards signals)
@@ -50,12 +50,16 @@ mod reap;
 
 mod cgroup;
 
+mod members;
 mod signal_scope;
 
 mod image;
-pub mod parent;
 mod peer;
 mod sweep;
+
+pub mod shim;
+
+pub mod parent;
 
 mod running;
 
@@ -71,6 +75,7 @@ pub use ending::{Captured, CgroupLimit, Exit, Exited, Stop, StopReason, Stopper,
 pub use error::Error;
 pub use host::{Inheritance, OpenFiles, harden, memory_of_host, most_open_files};
 pub use image::file_path;
+pub use members::{Listener, Load, Members, PortOwner};
 pub use peer::{Lineage, Peer};
 pub use plan::{
     ATTEMPT_VARIABLE, Confinement, DEFAULT_GRACE, Input, KILL_GRACE, MAX_ARGUMENT_BYTES, Plan,

@@ -65,7 +65,7 @@ pub struct SandboxView {
 }
 
 /// Everything that a new process receives; it inherits nothing else.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Plan {
     /// Program: absolute, relative to `cwd`, the path of one of `files`, or, without a slash, looked up in the `PATH`
     /// of `env`.
@@ -75,6 +75,7 @@ pub struct Plan {
     /// Whole environment, except for [`ATTEMPT_VARIABLE`].
     pub env: Vec<(OsString, OsString)>,
     pub cwd: PathBuf,
+    #[serde(default)]
     pub confinement: Confinement,
     /// Standard input.
     pub stdin: Input,
@@ -90,7 +91,7 @@ pub struct Plan {
 }
 
 /// Standard input of a process.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub enum Input {
     /// These bytes and then the end; none means `/dev/null`.
     Bytes(Vec<u8>),

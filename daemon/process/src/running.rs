@@ -20,6 +20,7 @@ use super::cgroup::AttemptCgroup;
 use super::ending::{Exit, Exited, Stop, StopReason, Usage, number};
 use super::error::Error;
 use super::ladder::{Ladder, Step};
+use super::members::Members;
 use super::oom::Shortages;
 use super::output::{Pipes, Streams};
 use super::pidfd::ProcessHandle;
@@ -170,6 +171,11 @@ impl Running {
     /// Identity of the process, unique over time.
     pub fn identity(&self) -> &ProcessIdentity {
         &self.identity
+    }
+
+    /// Processes of the attempt.
+    pub fn members(&self) -> Members {
+        self.orphans.members()
     }
 
     /// Adds an observer of its output.

@@ -11,6 +11,7 @@ use rye_core::model::{AdoptedProcess, EndedProcess, KillReceipt, ProcessIdentity
 use super::cgroup::AttemptCgroup;
 use super::ending::number;
 use super::host;
+use super::members::Members;
 use super::pidfd::ProcessHandle;
 use super::plan::ATTEMPT_VARIABLE;
 use super::procfs::{self, Stat, Variable};
@@ -76,6 +77,12 @@ impl Orphans {
             cgroup,
             strangers: BTreeMap::new(),
         }
+    }
+
+    /// The processes of the attempt while its leader lives.
+    pub(super) fn members(&self) -> Members {
+        let cgroup = self.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned());
+        Members::new(self.leader, self.adopter, self.tag.clone(), cgroup)
     }
 
     /// True if no process of the attempt can be alive.

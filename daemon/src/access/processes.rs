@@ -9,6 +9,7 @@ use rye_core::capability::Layer;
 use rye_core::model::{ProcessSpec, Run, RunKind, Status};
 
 use super::{Access, Actionable, Visible};
+use crate::live_processes::Figures;
 use crate::port::{ProcessOwner, ProcessStart};
 use crate::process_log::ProcessLog;
 use crate::supervisor::Error;
@@ -50,12 +51,24 @@ impl Access {
         let filter = filter.visible_to(Caller::User(caller));
         self.supervisor.processes(&filter).await
     }
+
+    /// Figures of the process `run`; `None` if no attempt is in flight.
+    pub async fn process_figures(&self, run: &Run) -> Option<Figures> {
+        let live = &self.supervisor.services().live_processes;
+        live.figures(&run.id).await
+    }
 }
 
 impl Visible {
     /// Fails unless the run is a managed process.
     pub fn require_process(&self) -> Result<(), Error> {
         self.supervisor.require_process(&self.run)
+    }
+
+    /// Returns the process when it is ready, has ended, or was not ready in time.
+    pub async fn process_started(&self) -> Result<Self, Error> {
+        let run = self.supervisor.process_started(&self.id).await?;
+        Ok(self.at(run))
     }
 
     /// Returns the process when it is ready or has ended, or after `most`.

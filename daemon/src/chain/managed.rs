@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use rye_core::model::{ProcessSpec, Readiness};
+use rye_core::model::{HealthCheck, PortRef, Ports, ProcessSpec, Readiness};
+use rye_core::process::{AttemptPorts, fill_port_slots, port_variable};
 
 use super::confinement::confinement;
 use super::environment::{Environment, InheritedVariables};
@@ -14,7 +15,7 @@ use super::shell::{path_in_project, shell};
 use crate::config::Config;
 use rye_process::{self as process, MAX_ARGUMENT_BYTES};
 
-/// The process of one attempt, and the sign by which it is ready.
+/// The process of one attempt.
 #[derive(Debug)]
 pub struct ManagedPlan {
     pub process: process::Plan,
@@ -22,7 +23,9 @@ pub struct ManagedPlan {
     pub tag: String,
     /// Name of the managed process, for people.
     pub name: String,
-    pub ready: Readiness,
+    /// Ports on which nothing may listen before.
+    pub fixed_ports: Vec<u16>,
+    pub probes: ProbePlan,
 }
 
 /// Reason why an attempt cannot be planned.
@@ -34,9 +37,38 @@ pub enum ManagedError {
     Isolation(String),
 }
 
-/// Plans an attempt of `spec`. The error names the key of the request that is wrong, or the missing isolation.
+impl From<String> for ManagedError {
+    fn from(problem: String) -> Self {
+        Self::Params(problem)
+    }
+}
+
+/// An attempt that was started.
+#[derive(Debug)]
+pub struct KeptPlan {
+    /// Name of the managed process, for people.
+    pub name: String,
+    /// Time between TERM and KILL when it is stopped.
+    pub grace: Duration,
+    pub probes: ProbePlan,
+}
+
+/// What the probes of an attempt test.
+#[derive(Debug)]
+pub struct ProbePlan {
+    pub ready: Readiness,
+    pub ready_timeout: Duration,
+    pub healthy: Option<HealthCheck>,
+    pub ports: Ports,
+    /// Names of ports that are given up if another process has them.
+    pub movable: Vec<String>,
+}
+
+/// Plans an attempt of `spec` that has these ports. The error names the key of the
+/// request that is wrong, or the missing isolation.
 pub fn managed(
     spec: &ProcessSpec,
+    AttemptPorts { numbers, can_move }: AttemptPorts,
     origin: &CallOrigin,
     config: &Config,
     offer: InheritedVariables,
@@ -46,13 +78,15 @@ pub fn managed(
         let level = level.as_str();
         ManagedError::Isolation(format!("the isolation `{level}` is not available: {cause}"))
     })?;
-    let (program, args): (_, Vec<OsString>) = if let Some(args) = &spec.args {
-        let args = args.iter().map(OsString::from);
-        (Path::new(&spec.command), args.collect())
+    let filled = |text: &str| fill_port_slots(text, &numbers).map(|text| OsString::from(&*text));
+    let command = filled(&spec.command)?;
+    let (program, args) = if let Some(args) = &spec.args {
+        let args: Result<Vec<OsString>, String> = args.iter().map(|arg| filled(arg)).collect();
+        (command.into(), args?)
     } else {
         let (shell, mut args) = shell();
-        args.extend(["-c".into(), (&spec.command).into()]);
-        (shell, args)
+        args.extend(["-c".into(), command]);
+        (shell.to_owned(), args)
     };
     if args.iter().any(|arg| arg.len() > MAX_ARGUMENT_BYTES) {
         let text = format!("`command` and each of `args` have at most {MAX_ARGUMENT_BYTES} bytes");
@@ -60,9 +94,15 @@ pub fn managed(
     }
     let mut environment = Environment::of(origin, offer);
     for (name, value) in &spec.env {
+        let value = fill_port_slots(value, &numbers)?;
         environment
-            .set_by_caller(name, value)
-            .map_err(|problem| ManagedError::Params(format!("`env`: {problem}")))?;
+            .set_by_caller(name, &value)
+            .map_err(|problem| format!("`env`: {problem}"))?;
+    }
+    for (name, port) in &numbers {
+        environment
+            .set_by_caller(&port_variable(name), &port.to_string())
+            .map_err(|problem| format!("`ports.{name}`: {problem}"))?;
     }
     let project = Path::new(&origin.spec.project);
     let cwd = match &spec.cwd {
@@ -74,7 +114,7 @@ pub fn managed(
     };
     Ok(ManagedPlan {
         process: process::Plan {
-            program: program.to_owned(),
+            program,
             args,
             env: environment.into_vec(),
             cwd,
@@ -87,6 +127,45 @@ pub fn managed(
         },
         tag: tag(&origin.run, &origin.key, origin.attempt),
         name: spec.name.clone(),
-        ready: spec.ready.clone(),
+        fixed_ports: fixed_ports(spec),
+        probes: ProbePlan::new(spec, AttemptPorts { numbers, can_move }),
     })
+}
+
+/// Plans the rest of an attempt of `spec` that was started with these ports.
+pub fn kept(spec: &ProcessSpec, ports: AttemptPorts) -> KeptPlan {
+    KeptPlan {
+        name: spec.name.clone(),
+        grace: spec.grace(),
+        probes: ProbePlan::new(spec, ports),
+    }
+}
+
+impl ProbePlan {
+    fn new(spec: &ProcessSpec, AttemptPorts { numbers, can_move }: AttemptPorts) -> Self {
+        Self {
+            ready: spec.ready.clone(),
+            ready_timeout: spec.ready_timeout(),
+            healthy: spec.healthy.clone(),
+            ports: numbers,
+            movable: if can_move {
+                spec.auto_ports()
+            } else {
+                Vec::new()
+            },
+        }
+    }
+}
+
+/// The ports of `spec` whose numbers the request has.
+fn fixed_ports(spec: &ProcessSpec) -> Vec<u16> {
+    let probed = match &spec.ready {
+        Readiness::Port(PortRef::Number(port)) => Some(*port),
+        Readiness::Http(http) => match http.port {
+            PortRef::Number(port) => Some(port),
+            PortRef::Named(_) => None,
+        },
+        Readiness::Port(PortRef::Named(_)) | Readiness::Alive | Readiness::Pattern(_) => None,
+    };
+    spec.fixed_ports().into_values().chain(probed).collect()
 }

@@ -10,7 +10,9 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_yaml::{Mapping, Value};
 
-use super::{Args, Containment, Environment, Error, LogFormat, Networks, SettingOrigin, absolute};
+use super::{
+    Args, Containment, Environment, Error, LogFormat, Networks, PortRange, SettingOrigin, absolute,
+};
 
 /// A setting as users know it.
 #[derive(Debug)]
@@ -49,7 +51,7 @@ const fn setting(
 }
 
 /// All settings, grouped by section, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 30] = [
+pub(super) const SETTINGS: [Setting; 31] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
@@ -230,6 +232,12 @@ pub(super) const SETTINGS: [Setting; 30] = [
         Shape::Text,
         "Hosts that items may call: public; private: also loopback and private networks; any: also link-local addresses and metadata services.",
     ),
+    setting(
+        "ports.range",
+        "RYE_PORTS_RANGE",
+        Shape::Text,
+        "Ports that managed processes are given for `auto`: the first and the last.",
+    ),
 ];
 
 /// Values of one source.
@@ -256,6 +264,7 @@ pub(super) struct Layer {
     pub(super) budget: BudgetLayer,
     pub(super) retention: RetentionLayer,
     pub(super) http: HttpLayer,
+    pub(super) ports: PortsLayer,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -316,6 +325,12 @@ pub(super) struct RetentionLayer {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct HttpLayer {
     pub(super) networks: Option<Networks>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct PortsLayer {
+    pub(super) range: Option<PortRange>,
 }
 
 /// A number of days, or `never`.

@@ -88,6 +88,7 @@ fn value(config: &Config, key: &str) -> Value {
         "retention.keep" => json!(config.retention.keep),
         "retention.keys_days" => json!(days(config.retention.keys)),
         "http.networks" => json!(config.networks),
+        "ports.range" => json!(config.port_range.to_string()),
         other => unreachable!("`{other}` is in the table of settings and has no value"),
     }
 }

@@ -110,6 +110,7 @@ fn every_setting_can_be_set_by_its_variable() {
         ("RYE_RETENTION_KEEP", "8"),
         ("RYE_RETENTION_KEYS_DAYS", "9"),
         ("RYE_HTTP_NETWORKS", "public"),
+        ("RYE_PORTS_RANGE", "5000-5009"),
     ];
     assert_eq!(
         values.map(|(name, _)| name),
@@ -154,6 +155,9 @@ fn every_setting_can_be_set_by_its_variable() {
     assert_eq!(config.budget.day, Usd::parse("0.5").ok());
     assert_eq!(config.budget.month, None);
     assert_eq!(config.networks, Networks::Public);
+    assert_eq!(config.port_range, PortRange(5000..=5009));
+    let refused = load_with(&[], &[("RYE_PORTS_RANGE", "9-5")]).unwrap_err();
+    assert!(with_sources(&refused).contains("\"9-5\" is no range of ports"));
 }
 
 #[test]
@@ -478,6 +482,7 @@ fn pages_list_every_setting_with_variable_and_default() {
         ("limits.message_bytes", message.clone()),
         ("limits.tree_runs", limits.tree_runs.to_string()),
         ("http.networks", format!("`{}`", config.networks)),
+        ("ports.range", format!("`{}`", config.port_range)),
     ] {
         settings.assert_cell(key, "default", value);
     }

@@ -85,7 +85,11 @@ pub(super) async fn call(params: Object, session: &Session<'_>) -> Result<Value,
         Action::List => list(params.all.unwrap_or_default(), session).await,
         Action::Status => {
             let run = process(session, handle()?).await?;
-            Ok(answer(&run, session))
+            let mut document = answer(&run, session);
+            if let Some(figures) = session.live_processes.figures(&run.id).await {
+                figures.add_to(&mut document);
+            }
+            Ok(document)
         }
         Action::Stop => stop(handle()?, session).await,
         Action::Restart => restart(handle()?, session).await,
@@ -118,12 +122,11 @@ fn answer(run: &Run, session: &Session<'_>) -> Value {
 
 async fn start(request: ProcessRequest, session: &Session<'_>) -> Result<Value, Failure> {
     let process = request.checked().map_err(invalid)?;
-    let ready_timeout = process.ready_timeout();
     let owner = owner(session).await?;
     let started = session.runs.start_process(ProcessStart { process, owner });
     let (run, exists) = started.await.map_err(Refusal::of_run)?;
-    let ready = session.runs.process_ready(run.id.clone(), ready_timeout);
-    let run = ready.await.map_err(Refusal::of_run)?;
+    let started = session.runs.process_started(run.id.clone());
+    let run = started.await.map_err(Refusal::of_run)?;
     let failure = run.failure();
     let was_executed = run.process().is_some_and(|state| state.last_end.is_some());
     if let Some(failure) = failure.clone().filter(|_| !was_executed) {

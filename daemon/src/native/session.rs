@@ -8,6 +8,7 @@ use rye_core::model::{Event, Failure, Object, Slot, Spec};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::live_processes::LiveProcesses;
 use crate::port::Runs;
 use crate::process_log::ProcessLogs;
 use crate::projects::Projects;
@@ -28,6 +29,8 @@ pub struct Session<'a> {
     pub runs: &'a dyn Runs,
     /// Output of managed processes.
     pub process_logs: &'a ProcessLogs,
+    /// Managed processes in flight.
+    pub live_processes: &'a LiveProcesses,
     /// Projects in use.
     pub projects: &'a Arc<Projects>,
     /// Source of time and of random numbers.

@@ -11,7 +11,9 @@ use rye_core::ledger::Cost;
 use rye_core::machine::InDoubt;
 use rye_core::model::graph::{At, StepWork};
 use rye_core::model::thread::TurnWait;
-use rye_core::model::{Approval, Chunks, Failure, KillReceipt, Killed, Printed, Run, Suspension};
+use rye_core::model::{
+    Approval, Chunks, Failure, KillReceipt, Killed, Printed, Run, Suspension, Unready,
+};
 use rye_core::money::Usd;
 use rye_core::process::ProcessView;
 use rye_proto::v1;
@@ -23,14 +25,15 @@ use crate::async_log::Piece;
 use crate::cache::Entry;
 use crate::chain::{self, LockState};
 use crate::inspect::Checked;
+use crate::live_processes::Figures;
 use crate::port::{AccountView, MeterView};
 use rye_journal::{Delta, DeltaKind, Line, Spot, StepLine, Summary, Verdict, WrittenLine};
 
 /// Most characters of a finding, which may quote a text of the file.
 const FINDING_CHARS: usize = 1000;
 
-/// A managed process.
-pub(super) fn process(view: &ProcessView) -> v1::Process {
+/// A managed process, with the figures of its attempt in flight if they were read.
+pub(super) fn process(view: &ProcessView, figures: Option<&Figures>) -> v1::Process {
     v1::Process {
         handle: view.handle.to_string(),
         name: view.name.clone(),
@@ -52,6 +55,39 @@ pub(super) fn process(view: &ProcessView) -> v1::Process {
         command: view.command.clone(),
         args: view.args.clone().unwrap_or_default(),
         cwd: view.cwd.clone().unwrap_or_default(),
+        survive: view.survive,
+        ports: view
+            .ports
+            .iter()
+            .map(|(name, port)| (name.clone(), u32::from(*port)))
+            .collect(),
+        why: view.why.as_ref().map(unready),
+        healthy: figures.and_then(|figures| figures.is_healthy),
+        memory_bytes: figures.map(|figures| figures.load.memory_bytes),
+        cpu_ms: figures.map(|figures| figures.load.cpu_ms),
+        listening: figures.into_iter().flat_map(listening).collect(),
+    }
+}
+
+fn listening(figures: &Figures) -> impl Iterator<Item = v1::ProcessListener> + use<'_> {
+    figures
+        .listening
+        .iter()
+        .map(|listener| v1::ProcessListener {
+            port: listener.port.into(),
+            addr: listener.addr.to_string(),
+            pid: listener.pid,
+        })
+}
+
+fn unready(why: &Unready) -> v1::ProcessUnready {
+    v1::ProcessUnready {
+        code: why.code.as_str().to_owned(),
+        port: why.port.map(u32::from),
+        pid: why.pid,
+        comm: why.comm.clone().unwrap_or_default(),
+        status: why.status.map(u32::from),
+        error: why.error.clone().unwrap_or_default(),
     }
 }
 

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use futures_util::{Stream, stream};
 use rye_core::model::{Object, Run};
-use rye_core::process::{LinePattern, ProcessRequest, ProcessView};
+use rye_core::process::{
+    HealthRequest, HttpRequest, LinePattern, Period, PortValue, ProcessRequest, ProcessView,
+    ReadyRequest,
+};
 use rye_proto::v1;
 use rye_proto::v1::processes_server::Processes;
 use serde_json::Value;
@@ -47,7 +50,14 @@ impl ProcessesService {
 
     fn view(&self, run: &Run) -> Option<v1::Process> {
         let view = ProcessView::of(run, self.access.now());
-        view.map(|view| encode::process(&view))
+        view.map(|view| encode::process(&view, None))
+    }
+
+    /// Reads the figures of its attempt in flight, too.
+    async fn view_with_figures(&self, run: &Run) -> Option<v1::Process> {
+        let view = ProcessView::of(run, self.access.now())?;
+        let figures = self.access.process_figures(run).await;
+        Some(encode::process(&view, figures.as_ref()))
     }
 
     /// The process that `handle` names, if the caller of `request` may see it.
@@ -108,6 +118,33 @@ fn seconds(ms: Option<u64>) -> Option<f64> {
     ms.map(|ms| Duration::from_millis(ms).as_secs_f64())
 }
 
+fn probe_request(probe: v1::ProcessProbe) -> (Option<PortValue>, Option<HttpRequest>) {
+    let port = decode::given(&probe.port).map(PortValue::Word);
+    let http = probe.http.map(|http| HttpRequest {
+        path: decode::given(&http.path),
+        port: PortValue::Word(http.port),
+        status: (!http.status.is_empty()).then(|| {
+            // One that no answer has is refused by the check.
+            let status = http.status.into_iter();
+            status
+                .map(|code| u16::try_from(code).unwrap_or(0))
+                .collect()
+        }),
+    });
+    (port, http)
+}
+
+fn health_request(health: v1::ProcessHealth) -> HealthRequest {
+    let (port, http) = probe_request(health.probe.unwrap_or_default());
+    HealthRequest {
+        port,
+        http,
+        every: seconds(health.every_ms).map(Period::Seconds),
+        timeout: seconds(health.timeout_ms).map(Period::Seconds),
+        failures: health.failures,
+    }
+}
+
 fn start_request(request: v1::StartProcessRequest) -> ProcessRequest {
     let env = request.env.into_iter();
     let env = env.map(|(name, value)| (name, Value::from(value)));
@@ -118,12 +155,31 @@ fn start_request(request: v1::StartProcessRequest) -> ProcessRequest {
         env: env.collect::<Object>(),
         name: decode::given(&request.name),
         ready_pattern: decode::given(&request.ready_pattern),
-        ready_port: request.ready_port,
+        ready_port: request
+            .ready_port
+            .map(|port| PortValue::Number(port.into())),
+        ready: request.ready.map(|probe| {
+            let (port, http) = probe_request(probe);
+            ReadyRequest {
+                port,
+                http,
+                ..ReadyRequest::default()
+            }
+        }),
+        ports: Some(
+            request
+                .ports
+                .into_iter()
+                .map(|(name, port)| (name, PortValue::Word(port)))
+                .collect(),
+        ),
+        healthy: request.healthy.map(health_request),
         ready_timeout: seconds(request.ready_timeout_ms),
         restart: decode::given(&request.restart),
         max_restarts: request.max_restarts,
         grace: seconds(request.grace_ms),
         isolation: decode::given(&request.isolation),
+        survive: Some(request.survive),
     }
 }
 
@@ -137,10 +193,9 @@ impl Processes for ProcessesService {
         let directory = request.project.clone().into();
         let process = start_request(request).checked();
         let process = process.map_err(|problem| invalid("StartProcessRequest", problem))?;
-        let most = process.ready_timeout();
         let started = self.access.start_process(caller, directory, process);
         let (run, exists) = started.await?;
-        let run = run.process_ready(most).await?;
+        let run = run.process_started().await?;
         let log = run.process_log();
         let page = log.read(LogRange::Last(START_LINES)).await;
         let page = page.map_err(|error| unread(&error))?;
@@ -185,7 +240,7 @@ impl Processes for ProcessesService {
         request: Request<v1::ProcessStatusRequest>,
     ) -> Answer<v1::ProcessStatusResponse> {
         let (run, _) = self.visible(request, |request| &request.handle).await?;
-        let process = self.view(&run);
+        let process = self.view_with_figures(&run).await;
         Ok(Response::new(v1::ProcessStatusResponse { process }))
     }
 
@@ -196,7 +251,9 @@ impl Processes for ProcessesService {
         let (caller, request) = decode::open(request)?;
         let project = decode::given(&request.project);
         let runs = self.access.processes(&caller, project, request.all).await?;
-        let processes = runs.iter().filter_map(|run| self.view(run)).collect();
+        let processes = runs.iter().map(|run| self.view_with_figures(run));
+        let processes = futures_util::future::join_all(processes).await;
+        let processes = processes.into_iter().flatten().collect();
         Ok(Response::new(v1::ListProcessesResponse { processes }))
     }
 

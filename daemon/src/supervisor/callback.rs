@@ -119,27 +119,9 @@ impl Supervisor {
         }
         let parent = self.run_of(&program.run).await?;
         let parent = narrowed(program, &parent);
-        let item = call.item.canonical();
-        let hashes = InputHashes::new(Primary::Execute, &item, &call.params, std::iter::empty());
         let turn = program.turn()?;
-        if let (Some(turn), Some(_)) = (&turn, &call.key)
-            && turn.warns_of_key()
-        {
-            let text = "idempotency keys have no effect in a program with `replay: ordered`";
-            self.warn(program, &parent, text.to_owned());
-        }
-        let shared = match (&turn, &call.key) {
-            (Some(turn), _) => Some(SharedKey::Ordered(turn.ordinal())),
-            (None, Some(key)) => Some(SharedKey::Named(key)),
-            (None, None) => None,
-        };
-        let callback = Callback {
-            keyed: shared.is_some(),
-            attempt: program.number,
-            call: hashes.call.unwrap_or_default(),
-            ordinal: turn.as_ref().map(Turn::ordinal),
-        };
         let turn = turn.as_ref();
+        let (shared, callback) = self.identify(program, &parent, call, turn);
         let caller = CallingProgram { program, turn };
         let shared = self
             .shared_call(program, shared, &parent, &callback)
@@ -211,6 +193,36 @@ impl Supervisor {
                 self.answer_program(caller, run, envelope, found).await
             }
         }
+    }
+
+    /// Returns the identity of a call among those of its attempt, and its record.
+    fn identify<'a>(
+        &self,
+        program: &Program,
+        parent: &Run,
+        call: &'a ProgramCall,
+        turn: Option<&Turn<'_>>,
+    ) -> (Option<SharedKey<'a>>, Callback) {
+        if let (Some(turn), Some(_)) = (turn, &call.key)
+            && turn.warns_of_key()
+        {
+            let text = "idempotency keys have no effect in a program with `replay: ordered`";
+            self.warn(program, parent, text.to_owned());
+        }
+        let shared = match (turn, &call.key) {
+            (Some(turn), _) => Some(SharedKey::Ordered(turn.ordinal())),
+            (None, Some(key)) => Some(SharedKey::Named(key)),
+            (None, None) => None,
+        };
+        let item = call.item.canonical();
+        let hashes = InputHashes::new(Primary::Execute, &item, &call.params, std::iter::empty());
+        let callback = Callback {
+            keyed: shared.is_some(),
+            attempt: program.number,
+            call: hashes.call.unwrap_or_default(),
+            ordinal: turn.map(Turn::ordinal),
+        };
+        (shared, callback)
     }
 
     /// Commits the child run of a call with the event of its parent. Returns when this is durable.
@@ -550,7 +562,12 @@ fn request(prepared: &Prepared, params: &Object) -> Result<ChildRequest, Failure
         Ok(Plan::Graph) => Ok(ChildRequest::Graph { item, params }),
         Ok(Plan::Thread(order)) => Ok(ChildRequest::Thread(order.clone())),
         Ok(
-            Plan::Native(_) | Plan::Process(_) | Plan::Http(_) | Plan::Mcp(_) | Plan::Managed(_),
+            Plan::Native(_)
+            | Plan::Process(_)
+            | Plan::Http(_)
+            | Plan::Mcp(_)
+            | Plan::Managed(_)
+            | Plan::Kept(_),
         ) => Ok(ChildRequest::Tool { item, params }),
         Err(failure) => Err(Failure::clone(failure)),
     }

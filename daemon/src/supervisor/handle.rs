@@ -24,12 +24,15 @@ use crate::config::Config;
 use crate::contracts::Contracts;
 use crate::graphs::Graphs;
 use crate::inspect::Inspector;
+use crate::live_processes::LiveProcesses;
 use crate::port::Runs;
+use crate::ports::PortTable;
 use crate::process_log::ProcessLogs;
 use crate::projects::Projects;
 use crate::provider::Providers;
 use crate::services::{Dispatch, Envelope, Services, TraceMode};
 use crate::stop::Stop;
+use crate::survivor::Survivors;
 use rye_host::clock::Timer;
 use rye_host::crash_suspects::Suspects;
 use rye_host::task::{self, Scope};
@@ -135,6 +138,9 @@ impl Supervisor {
                 contracts: Contracts::default(),
                 logs: Logs::default(),
                 process_logs: ProcessLogs::new(&config.state_dir, Arc::clone(&clock)),
+                survivors: Survivors::new(&config.state_dir),
+                live_processes: LiveProcesses::default(),
+                ports: Arc::new(PortTable::new(config.port_range.clone())),
                 runs,
                 providers: Providers::new(
                     &config.environment,

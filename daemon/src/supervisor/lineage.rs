@@ -431,6 +431,11 @@ impl Runs for Shared {
         Box::pin(async move { Ok(this.restart_process(&run, &by).await?) })
     }
 
+    fn process_started(&self, run: RunId) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
+        let this = self.supervisor();
+        Box::pin(async move { Ok(this.process_started(&run).await?) })
+    }
+
     fn process_ready(
         &self,
         run: RunId,

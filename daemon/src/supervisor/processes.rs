@@ -10,7 +10,10 @@ use std::time::Duration;
 use rye_core::capability::Layer;
 use rye_core::id::RunId;
 use rye_core::model::event::{ChildStarted, ProcessRestartRequested};
-use rye_core::model::{Event, Limits, ProcessStage, RequestedRestart, Run, RunKind, Spec, Status};
+use rye_core::model::{
+    Event, Limits, ProcessSpec, ProcessStage, ProcessState, RequestedRestart, Run, RunKind, Spec,
+    Status,
+};
 
 use super::admission::process_tool;
 use super::error::Error;
@@ -22,6 +25,8 @@ use rye_journal::{Change, Filter};
 
 /// Runs per page of a listing.
 const PAGE: usize = 1000;
+/// Time that a start may take in addition to its time limit, until it is recorded that the process is not ready.
+const START_TIME: Duration = Duration::from_secs(5);
 /// Time for which a killed process may take to end.
 const KILL_TIME: Duration = Duration::from_secs(10);
 
@@ -143,11 +148,12 @@ impl Supervisor {
         let is_over = |run: &Run| {
             run.process().is_none_or(|state| {
                 let is_settled = state.ready_since().is_some()
+                    || state.unready.is_some()
                     || matches!(state.stage, ProcessStage::Paused { .. });
                 state.requested == RequestedRestart::None && is_settled
             })
         };
-        let most = spec.grace() + spec.ready_timeout() + KILL_TIME;
+        let most = spec.grace() + KILL_TIME + spec.ready_timeout() + START_TIME;
         self.process_until(id, most, is_over).await
     }
 
@@ -169,6 +175,26 @@ impl Supervisor {
             processes.extend(self.journal().run(&run.id).await?);
         }
         Ok(processes)
+    }
+
+    /// Returns the record of the process `id` when it is ready, has ended, or was not ready in time.
+    pub async fn process_started(&self, id: &RunId) -> Result<Arc<Run>, Error> {
+        let is_decided = |run: &Run| {
+            let is_decided =
+                |state: &ProcessState| state.ready_since().is_some() || state.unready.is_some();
+            run.process().is_none_or(is_decided)
+        };
+        let run = self.run_of(id).await?;
+        let most = run.spec.process().map(ProcessSpec::ready_timeout);
+        self.process_until(id, most.unwrap_or_default(), is_decided)
+            .await?;
+        // The reason is recorded at the same time.
+        let is_settled = |run: &Run| {
+            let is_paused =
+                |state: &ProcessState| matches!(state.stage, ProcessStage::Paused { .. });
+            is_decided(run) || run.process().is_some_and(is_paused)
+        };
+        self.process_until(id, START_TIME, is_settled).await
     }
 
     /// Returns the record of the process `id` when it is ready or has ended, or after `most`.

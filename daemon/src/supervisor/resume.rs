@@ -428,7 +428,8 @@ impl Supervisor {
                 }
                 break;
             }
-            next.clone_from(&child.spec.parent);
+            let parent = child.spec.parent.clone();
+            next = parent;
         }
         Ok(found)
     }

@@ -24,12 +24,15 @@ use ryed::config::{Args, Environment, Networks, load};
 use ryed::contracts::Contracts;
 use ryed::drive::Job;
 use ryed::graphs::Graphs;
+use ryed::live_processes::LiveProcesses;
 use ryed::port::{AccountView, Nest, Nested, ProcessStart, Refusal, Resume, Runs};
+use ryed::ports::PortTable;
 use ryed::process_log::ProcessLogs;
 use ryed::projects::Projects;
 use ryed::provider::Providers;
 use ryed::services::{AttemptCtx, Dispatch, Ended, Order, Prepared, Services};
 use ryed::stop::CancelMode;
+use ryed::survivor::Survivors;
 use serde_json::Value;
 
 /// Time limit of a test on a busy machine.
@@ -106,6 +109,10 @@ impl Runs for NoOtherRuns {
         unreachable!("{NOBODY}")
     }
 
+    fn process_started(&self, _run: RunId) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
     fn process_ready(&self, _run: RunId, _most: Duration) -> Answer<'_, Arc<Run>> {
         unreachable!("{NOBODY}")
     }
@@ -176,6 +183,9 @@ pub(crate) async fn recovered(
         journal: Arc::new(journal),
         dispatch: Arc::new(Nothing),
         process_logs: ProcessLogs::new(&config.state_dir, Arc::new(HostClock)),
+        survivors: Survivors::new(&config.state_dir),
+        live_processes: LiveProcesses::default(),
+        ports: Arc::new(PortTable::new(config.port_range.clone())),
         projects: Arc::new(Projects::new(config, clock)),
         graphs: Graphs::default(),
         contracts: Contracts::default(),

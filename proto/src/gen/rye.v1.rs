@@ -1968,7 +1968,7 @@ pub struct RebuildResponse {
     pub failure: ::prost::alloc::string::String,
 }
 /// A managed process.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Process {
     #[prost(string, tag = "1")]
     pub handle: ::prost::alloc::string::String,
@@ -2014,6 +2014,95 @@ pub struct Process {
     pub args: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, tag = "17")]
     pub cwd: ::prost::alloc::string::String,
+    /// Whether it keeps running while the daemon is away.
+    #[prost(bool, tag = "24")]
+    pub survive: bool,
+    /// Ports of the last attempt, by their names.
+    #[prost(map = "string, uint32", tag = "18")]
+    pub ports: ::std::collections::HashMap<::prost::alloc::string::String, u32>,
+    /// Why the attempt in flight was not ready in time.
+    #[prost(message, optional, tag = "19")]
+    pub why: ::core::option::Option<ProcessUnready>,
+    /// Where its processes listen now; in answers of `Status` and `List`, as the next three.
+    #[prost(message, repeated, tag = "20")]
+    pub listening: ::prost::alloc::vec::Vec<ProcessListener>,
+    /// Memory of its processes.
+    #[prost(uint64, optional, tag = "21")]
+    pub memory_bytes: ::core::option::Option<u64>,
+    /// Processor time of its living processes so far.
+    #[prost(uint64, optional, tag = "22")]
+    pub cpu_ms: ::core::option::Option<u64>,
+    /// Whether the last probe of its health succeeded; absent before the first one.
+    #[prost(bool, optional, tag = "23")]
+    pub healthy: ::core::option::Option<bool>,
+}
+/// A TCP port on which a process listens.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcessListener {
+    #[prost(uint32, tag = "1")]
+    pub port: u32,
+    /// The address of this host.
+    #[prost(string, tag = "2")]
+    pub addr: ::prost::alloc::string::String,
+    #[prost(int32, tag = "3")]
+    pub pid: i32,
+}
+/// Why a process is not ready.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcessUnready {
+    /// `starting`, `no_line`, `port_closed`, `port_foreign` (another process listens on the port), `http_status` or `http_failed`.
+    #[prost(string, tag = "1")]
+    pub code: ::prost::alloc::string::String,
+    #[prost(uint32, optional, tag = "2")]
+    pub port: ::core::option::Option<u32>,
+    /// The process that has the port, if it is known.
+    #[prost(int32, optional, tag = "3")]
+    pub pid: ::core::option::Option<i32>,
+    #[prost(string, tag = "4")]
+    pub comm: ::prost::alloc::string::String,
+    /// Of the answer.
+    #[prost(uint32, optional, tag = "5")]
+    pub status: ::core::option::Option<u32>,
+    /// For people.
+    #[prost(string, tag = "6")]
+    pub error: ::prost::alloc::string::String,
+}
+/// A test of a port of this host: one of the two.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcessProbe {
+    /// A number, or the name of one of the ports of the process: the process listens there.
+    #[prost(string, tag = "1")]
+    pub port: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub http: ::core::option::Option<ProcessHttpProbe>,
+}
+/// A request that the process answers.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcessHttpProbe {
+    /// Empty means `/`.
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    /// A number, or the name of one of the ports of the process.
+    #[prost(string, tag = "2")]
+    pub port: ::prost::alloc::string::String,
+    /// Status codes of a good answer; none means 200.
+    #[prost(uint32, repeated, tag = "3")]
+    pub status: ::prost::alloc::vec::Vec<u32>,
+}
+/// A probe of a process that is ready.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcessHealth {
+    #[prost(message, optional, tag = "1")]
+    pub probe: ::core::option::Option<ProcessProbe>,
+    /// Absent means 10 seconds.
+    #[prost(uint64, optional, tag = "2")]
+    pub every_ms: ::core::option::Option<u64>,
+    /// Absent means 2 seconds.
+    #[prost(uint64, optional, tag = "3")]
+    pub timeout_ms: ::core::option::Option<u64>,
+    /// Failed probes in a row after which the attempt is stopped; absent means 3.
+    #[prost(uint32, optional, tag = "4")]
+    pub failures: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StartProcessRequest {
@@ -2042,7 +2131,7 @@ pub struct StartProcessRequest {
     /// A regular expression: the process is ready when a line of its output matches.
     #[prost(string, tag = "8")]
     pub ready_pattern: ::prost::alloc::string::String,
-    /// A TCP port: the process is ready when it takes connections.
+    /// A TCP port: the process is ready when it listens there.
     #[prost(uint32, optional, tag = "9")]
     pub ready_port: ::core::option::Option<u32>,
     /// Absent means 30 seconds.
@@ -2060,6 +2149,20 @@ pub struct StartProcessRequest {
     /// `none`, `scoped` or `sandbox`; empty means `scoped`, or the setting `isolation.least` if that is stricter.
     #[prost(string, tag = "18")]
     pub isolation: ::prost::alloc::string::String,
+    /// Whether it keeps running while the daemon is away.
+    #[prost(bool, tag = "17")]
+    pub survive: bool,
+    /// Ports by their names: `auto` for a free one, or a number.
+    #[prost(map = "string, string", tag = "14")]
+    pub ports: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// The process is ready when this probe succeeds.
+    #[prost(message, optional, tag = "15")]
+    pub ready: ::core::option::Option<ProcessProbe>,
+    #[prost(message, optional, tag = "16")]
+    pub healthy: ::core::option::Option<ProcessHealth>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StartProcessResponse {
@@ -2077,7 +2180,7 @@ pub struct StopProcessRequest {
     #[prost(string, tag = "1")]
     pub handle: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StopProcessResponse {
     #[prost(message, optional, tag = "1")]
     pub process: ::core::option::Option<Process>,
@@ -2087,7 +2190,7 @@ pub struct RestartProcessRequest {
     #[prost(string, tag = "1")]
     pub handle: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RestartProcessResponse {
     #[prost(message, optional, tag = "1")]
     pub process: ::core::option::Option<Process>,
@@ -2097,7 +2200,7 @@ pub struct ProcessStatusRequest {
     #[prost(string, tag = "1")]
     pub handle: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ProcessStatusResponse {
     #[prost(message, optional, tag = "1")]
     pub process: ::core::option::Option<Process>,
@@ -2132,7 +2235,7 @@ pub struct WaitProcessRequest {
     #[prost(uint64, tag = "5")]
     pub timeout_ms: u64,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WaitProcessResponse {
     #[prost(message, optional, tag = "1")]
     pub process: ::core::option::Option<Process>,

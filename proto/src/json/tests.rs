@@ -435,12 +435,29 @@ fn process_prints_what_scripts_read() {
         running: true,
         uptime_ms: Some(1500),
         command: "serve".to_owned(),
+        ports: [("http".to_owned(), 20_000)].into(),
+        why: Some(v1::ProcessUnready {
+            code: "port_foreign".to_owned(),
+            port: Some(20_000),
+            pid: Some(8),
+            ..v1::ProcessUnready::default()
+        }),
+        listening: vec![v1::ProcessListener {
+            port: 20_000,
+            addr: "127.0.0.1".to_owned(),
+            pid: 7,
+        }],
+        memory_bytes: Some(5),
+        healthy: Some(true),
         ..v1::Process::default()
     };
     let expected = json!({
         "handle": "web-1-a", "name": "web", "owner": null, "pid": 7, "pgid": 7, "status": "running", "running": true,
         "ready": false, "uptime": 1.5, "exit_code": null, "signal": null, "cause": null, "restarts": 0,
         "started_at": null, "reason": null, "command": "serve", "args": [], "cwd": null,
+        "ports": {"http": 20000}, "listening": [{"port": 20000, "addr": "127.0.0.1", "pid": 7}],
+        "why": {"code": "port_foreign", "port": 20000, "pid": 8, "comm": null, "status": null, "error": null},
+        "memory_bytes": 5, "cpu_ms": null, "healthy": true,
     });
     assert_eq!(serde_json::to_value(process).unwrap(), expected);
     let line = v1::ProcessLine {

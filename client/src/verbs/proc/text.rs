@@ -1,6 +1,6 @@
 //! Managed processes for people.
 
-use rye_proto::v1::Process;
+use rye_proto::v1::{Process, ProcessUnready};
 
 use crate::render::screen::in_line;
 use crate::render::{self, elapsed};
@@ -47,6 +47,34 @@ pub(super) fn details(process: &Process) -> String {
             .running
             .then(|| if process.ready { "yes" } else { "no" }.to_owned()),
     );
+    fact("not ready", process.why.as_ref().map(why));
+    let mut ports: Vec<_> = process.ports.iter().collect();
+    ports.sort_unstable();
+    let ports = ports
+        .into_iter()
+        .map(|(name, port)| format!("{name} {port}"));
+    let ports = ports.collect::<Vec<_>>().join(", ");
+    fact("ports", Some(ports).filter(|ports| !ports.is_empty()));
+    let listening = process.listening.iter();
+    let listening = listening.map(|one| format!("{}:{}", one.addr, one.port));
+    let listening = listening.collect::<Vec<_>>().join(", ");
+    fact(
+        "listens",
+        Some(listening).filter(|listening| !listening.is_empty()),
+    );
+    fact(
+        "healthy",
+        process
+            .healthy
+            .map(|healthy| if healthy { "yes" } else { "no" }.to_owned()),
+    );
+    fact(
+        "memory",
+        process
+            .memory_bytes
+            .map(|bytes| format!("{} MiB", bytes.div_ceil(1 << 20))),
+    );
+    fact("cpu", process.cpu_ms.map(elapsed));
     fact("pid", process.pid.map(|pid| pid.to_string()));
     fact("uptime", process.uptime_ms.map(elapsed));
     fact("exit code", process.exit_code.map(|code| code.to_string()));
@@ -67,6 +95,24 @@ pub(super) fn details(process: &Process) -> String {
     lines.join("\n")
 }
 
+/// Renders the reason for which a process is not ready.
+fn why(why: &ProcessUnready) -> String {
+    let mut text = why.code.replace('_', " ");
+    if let Some(port) = why.port {
+        text.push_str(&format!(" {port}"));
+    }
+    if let Some(pid) = why.pid {
+        text.push_str(&format!(": {} (pid {pid})", why.comm));
+    }
+    if let Some(status) = why.status {
+        text.push_str(&format!(": {status}"));
+    }
+    if !why.error.is_empty() {
+        text.push_str(&format!(": {}", why.error));
+    }
+    text
+}
+
 /// Renders the result of a start.
 pub(super) fn started(process: &Process, exists: bool) -> String {
     if !process.running {
@@ -74,10 +120,10 @@ pub(super) fn started(process: &Process, exists: bool) -> String {
         let why = if why.is_empty() { "it has ended" } else { why };
         return format!("{}: {why}", process.status);
     }
-    let state = if process.ready {
-        "ready"
-    } else {
-        "not ready yet"
+    let state = match &process.why {
+        _ if process.ready => "ready".to_owned(),
+        None => "not ready yet".to_owned(),
+        Some(reason) => format!("not ready: {}", why(reason)),
     };
     let since = if exists {
         "was running already"

@@ -130,6 +130,7 @@ events! {
     Process(ProcessEvent) {
         ProcessLaunched(ProcessLaunched) => ATTEMPT,
         ProcessReady(ProcessReady) => PROGRESS,
+        ProcessUnready(ProcessUnready) => PLAIN,
         ProcessRestartRequested(ProcessRestartRequested) => PLAIN.during(While::NotCancelled),
         ProcessRestartScheduled(ProcessRestartScheduled) => PLAIN,
         ProcessEnded(ProcessEnded) => ENDS,

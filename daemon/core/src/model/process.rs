@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::attempt::Attempt;
 use super::isolation::Isolation;
 use super::process_end::ProcessEnd;
+use super::process_probe::{HealthCheck, HttpProbe, PortChoice, PortRef, Ports, Unready};
 use crate::clock::Timestamp;
 
 /// All input of a managed process, as it was requested.
@@ -29,6 +30,10 @@ pub struct ProcessSpec {
     pub ready: Readiness,
     /// Time in milliseconds for which a start waits until the process is ready.
     pub ready_timeout_ms: u64,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ports: BTreeMap<String, PortChoice>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthy: Option<HealthCheck>,
     #[serde(default)]
     pub restart: RestartPolicy,
     /// Failures in a row after which it is started again.
@@ -37,6 +42,9 @@ pub struct ProcessSpec {
     pub grace_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
+    /// True if the process keeps running while the daemon is away.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub survive: bool,
 }
 
 impl ProcessSpec {
@@ -46,6 +54,22 @@ impl ProcessSpec {
 
     pub const fn ready_timeout(&self) -> Duration {
         Duration::from_millis(self.ready_timeout_ms)
+    }
+
+    /// Returns the ports whose numbers the request has.
+    pub fn fixed_ports(&self) -> Ports {
+        let fixed = |(name, choice): (&String, &PortChoice)| match choice {
+            PortChoice::Auto => None,
+            PortChoice::Fixed(number) => Some((name.clone(), *number)),
+        };
+        self.ports.iter().filter_map(fixed).collect()
+    }
+
+    /// Returns the names of the ports whose numbers are chosen at each start.
+    pub fn auto_ports(&self) -> Vec<String> {
+        let auto = self.ports.iter();
+        let auto = auto.filter(|(_, choice)| **choice == PortChoice::Auto);
+        auto.map(|(name, _)| name.clone()).collect()
     }
 }
 
@@ -58,8 +82,10 @@ pub enum Readiness {
     Alive,
     /// A line of its output matches this regular expression.
     Pattern(String),
-    /// A connection to this TCP port of the host succeeds.
-    Port(u16),
+    /// It listens on this TCP port of the host.
+    Port(PortRef),
+    /// It answers this request well.
+    Http(HttpProbe),
 }
 
 impl Readiness {
@@ -68,6 +94,7 @@ impl Readiness {
             Self::Alive => ReadySign::Alive,
             Self::Pattern(_) => ReadySign::Pattern,
             Self::Port(_) => ReadySign::Port,
+            Self::Http(_) => ReadySign::Http,
         }
     }
 }
@@ -79,6 +106,7 @@ pub enum ReadySign {
     Alive,
     Pattern,
     Port,
+    Http,
 }
 
 /// The ends of an attempt after which the next one follows by itself.
@@ -118,6 +146,8 @@ pub enum RestartReason {
     Interrupted,
     /// A person or a run requested it.
     Requested,
+    /// Another process took the port that was chosen for it.
+    PortForeign,
 }
 
 /// The state of a managed process.
@@ -132,6 +162,15 @@ pub struct ProcessState {
     pub failures: u32,
     #[serde(default)]
     pub requested: RequestedRestart,
+    /// Ports of the last attempt. The next one tries the chosen ones first.
+    #[serde(default, skip_serializing_if = "Ports::is_empty")]
+    pub ports: Ports,
+    /// True if the process was moved to another port, which happens once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_moved: bool,
+    /// The reason for which the attempt in flight was not ready in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unready: Option<Arc<Unready>>,
     /// The end of the last attempt that has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_end: Option<Arc<ProcessEnd>>,

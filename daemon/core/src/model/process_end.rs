@@ -49,6 +49,10 @@ pub enum EndCause {
     OutOfMemory,
     /// It failed when the limit on processes of its cgroup was reached.
     PidsLimit,
+    /// Probes of its health failed, several in a row.
+    Unhealthy,
+    /// Another process had the port that was chosen for it.
+    PortForeign,
     /// Any other signal.
     Signal,
 }
@@ -64,6 +68,8 @@ impl EndCause {
             Self::Parked => "parked",
             Self::OutOfMemory => "out_of_memory",
             Self::PidsLimit => "pids_limit",
+            Self::Unhealthy => "unhealthy",
+            Self::PortForeign => "port_foreign",
             Self::Signal => "signal",
         }
     }
@@ -146,6 +152,8 @@ mod tests {
             EndCause::Shutdown,
             EndCause::OutOfMemory,
             EndCause::PidsLimit,
+            EndCause::Unhealthy,
+            EndCause::PortForeign,
             EndCause::Signal,
         ] {
             assert_eq!(serde_json::to_value(cause).unwrap(), cause.as_str());

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::LinePattern;
-use crate::model::{Isolation, Object, ProcessSpec, Readiness, RestartPolicy};
+use super::probes::{self, HealthRequest, PortValue, ReadyRequest, milliseconds};
+use super::slots;
+use crate::model::{Isolation, Object, ProcessSpec, RestartPolicy};
 
 const DEFAULT_READY_SECONDS: f64 = 30.0;
-const MOST_SECONDS: f64 = 3600.0;
 const DEFAULT_GRACE_SECONDS: f64 = 5.0;
 const DEFAULT_RESTARTS: u32 = 5;
 const MOST_RESTARTS: u32 = 1000;
@@ -24,7 +24,10 @@ pub struct ProcessRequest {
     pub env: Object,
     pub name: Option<String>,
     pub ready_pattern: Option<String>,
-    pub ready_port: Option<u32>,
+    pub ready_port: Option<PortValue>,
+    pub ready: Option<ReadyRequest>,
+    pub ports: Option<BTreeMap<String, PortValue>>,
+    pub healthy: Option<HealthRequest>,
     /// Seconds.
     pub ready_timeout: Option<f64>,
     pub restart: Option<String>,
@@ -32,6 +35,7 @@ pub struct ProcessRequest {
     /// Seconds.
     pub grace: Option<f64>,
     pub isolation: Option<String>,
+    pub survive: Option<bool>,
 }
 
 impl ProcessRequest {
@@ -53,20 +57,10 @@ impl ProcessRequest {
             Some(name) => name,
             None => default_name(&self.command),
         };
-        let ready = match (self.ready_pattern, self.ready_port) {
-            (Some(_), Some(_)) => {
-                return Err("`ready_pattern` and `ready_port` exclude each other".to_owned());
-            }
-            (Some(pattern), None) => {
-                LinePattern::parse(&pattern).map_err(|why| format!("`ready_pattern` {why}"))?;
-                Readiness::Pattern(pattern)
-            }
-            (None, Some(port)) => {
-                let port = u16::try_from(port).ok().filter(|port| *port > 0);
-                Readiness::Port(port.ok_or("`ready_port` is a number from 1 to 65535")?)
-            }
-            (None, None) => Readiness::Alive,
-        };
+        let ports = probes::ports(self.ports)?;
+        let short = (self.ready_pattern, self.ready_port);
+        let ready = probes::readiness(self.ready, short, &ports)?;
+        let healthy = self.healthy.map(|given| probes::health(given, &ports));
         let restart = match self.restart.as_deref() {
             None => RestartPolicy::No,
             Some(word) => RestartPolicy::parse(word).ok_or_else(|| {
@@ -86,7 +80,7 @@ impl ProcessRequest {
                 format!("`isolation` is one of {words}, not {word:?}")
             })
         });
-        Ok(ProcessSpec {
+        let spec = ProcessSpec {
             name,
             command: self.command,
             args: self.args,
@@ -102,7 +96,12 @@ impl ProcessRequest {
             max_restarts,
             grace_ms: milliseconds("grace", self.grace.unwrap_or(DEFAULT_GRACE_SECONDS), 0.0)?,
             isolation: isolation.transpose()?,
-        })
+            survive: self.survive.unwrap_or_default(),
+            ports,
+            healthy: healthy.transpose()?,
+        };
+        slots::check(&spec)?;
+        Ok(spec)
     }
 }
 
@@ -119,22 +118,6 @@ fn variables(given: Object) -> Result<BTreeMap<String, String>, String> {
         Ok((name, text))
     };
     given.into_iter().map(text).collect()
-}
-
-#[expect(
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the number of seconds is checked first"
-)]
-fn milliseconds(key: &str, seconds: f64, least: f64) -> Result<u64, String> {
-    if (least..=MOST_SECONDS).contains(&seconds) {
-        Ok((seconds * 1000.0).round() as u64)
-    } else {
-        Err(format!(
-            "`{key}` is a number of seconds from {least} to {MOST_SECONDS}, not {seconds}"
-        ))
-    }
 }
 
 fn is_name(name: &str) -> bool {
@@ -173,6 +156,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::model::{PortRef, Readiness};
 
     fn checked(request: Value) -> Result<ProcessSpec, String> {
         let request: ProcessRequest = serde_json::from_value(request).unwrap();
@@ -209,7 +193,7 @@ mod tests {
         .unwrap();
         assert_eq!(spec.env["N"], "1");
         assert_eq!(spec.env["T"], "true");
-        assert_eq!(spec.ready, Readiness::Port(8080));
+        assert_eq!(spec.ready, Readiness::Port(PortRef::Number(8080)));
         assert_eq!((spec.ready_timeout_ms, spec.grace_ms), (500, 0));
         assert_eq!(
             (spec.restart, spec.max_restarts),
@@ -238,6 +222,7 @@ mod tests {
             ("max_restarts", json!(1001)),
             ("grace", json!(-1)),
             ("env", json!({"A": [1]})),
+            ("ports", json!({"A": 1})),
         ] {
             let mut request = json!({"command": "x"});
             request[key] = value.clone();
@@ -249,5 +234,16 @@ mod tests {
         }
         let both = json!({"command": "x", "ready_pattern": "a", "ready_port": 1});
         assert!(checked(both).unwrap_err().contains("exclude"));
+        for (key, value) in [
+            ("command", json!("serve {port.db}")),
+            ("args", json!(["{port.db}"])),
+            ("env", json!({"A": "{port.db}"})),
+            ("env", json!({"PORT_HTTP": "1"})),
+        ] {
+            let mut request = json!({"command": "x", "ports": {"http": "auto"}});
+            request[key] = value.clone();
+            let problem = checked(request).unwrap_err();
+            assert!(problem.contains(&format!("`{key}")), "{value}: {problem}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use crate::id::{Epoch, ItemId, ItemRef};
 use crate::machine::Observe as _;
 use crate::model::event::{CancelRequested, ProcessExited, ProcessRestartRequested};
 use crate::model::{
-    Budget, EndCause, ProcessEnd, Readiness, RunEvent, Spec, Status, Suspension, Task,
+    Budget, EndCause, PortChoice, ProcessEnd, Readiness, RunEvent, Spec, Status, Suspension, Task,
 };
 
 fn tick(ms: i64) -> Tick {
@@ -20,6 +20,10 @@ fn tick(ms: i64) -> Tick {
 }
 
 fn machine(restart: RestartPolicy) -> ProcessMachine {
+    machine_with(restart, BTreeMap::new())
+}
+
+fn machine_with(restart: RestartPolicy, ports: BTreeMap<String, PortChoice>) -> ProcessMachine {
     let id = RunId::new("p-1-a").unwrap();
     let process = ProcessSpec {
         name: "server".into(),
@@ -33,6 +37,9 @@ fn machine(restart: RestartPolicy) -> ProcessMachine {
         max_restarts: 5,
         grace_ms: 5_000,
         isolation: None,
+        survive: false,
+        ports,
+        healthy: None,
     };
     let spec = Spec {
         project: "/p".into(),
@@ -48,7 +55,7 @@ fn machine(restart: RestartPolicy) -> ProcessMachine {
     let mut run = Run::create(id, tick(0).at, Arc::new(spec));
     let started = RunEvent::started(Epoch(1)).into();
     run.apply(tick(0).at, &started).unwrap();
-    ProcessMachine::new(Arc::new(run))
+    run
 }
 
 /// Launches the next attempt at `ms`; returns its number.
@@ -205,7 +212,7 @@ fn attempt_cut_off_by_the_daemon_is_replaced_or_interrupted() {
         if is_ready {
             ready(&mut before, 200);
         }
-        let mut machine = ProcessMachine::new(Arc::clone(before.run()));
+        let mut machine = ProcessMachine::new(Arc::clone(before.run()), None);
         let Move::Note(events) = machine.next(tick(1000)) else {
             panic!("{policy:?}");
         };
@@ -222,11 +229,56 @@ fn attempt_cut_off_by_the_daemon_is_replaced_or_interrupted() {
 }
 
 #[test]
+fn attempt_that_a_shim_keeps_is_followed_again_before_a_cancel() {
+    for is_cancelled in [false, true] {
+        let mut before = machine(RestartPolicy::No);
+        launch(&mut before, 0);
+        ready(&mut before, 200);
+        if is_cancelled {
+            let cause = "uid:0".to_owned();
+            let asked = Event::from(CancelRequested { cause });
+            before.observe(tick(300).at, &asked).unwrap();
+        }
+        let mut machine = ProcessMachine::new(Arc::clone(before.run()), Some(1));
+        let Move::Call(events, call) = machine.next(tick(1000)) else {
+            panic!("the attempt is not followed");
+        };
+        assert_eq!((events, call.attempt), (Vec::new(), 1));
+        let events = machine.start(tick(1000), &call, None, InputHashes::default());
+        assert_eq!(events, []);
+        assert_eq!(machine.next(tick(1000)), Move::Wait(Vec::new(), None));
+        // It was ready before.
+        assert_eq!(ready(&mut machine, 1001), []);
+        if is_cancelled {
+            machine.abandon(Slot::Main);
+            let Move::End(events) = machine.next(tick(1002)) else {
+                panic!("the process was stopped");
+            };
+            assert_eq!(names(&events), ["process_ended"]);
+        } else {
+            let events = exit(&mut machine, 2000, 0);
+            assert_eq!(names(&events), ["process_ended"]);
+        }
+    }
+}
+
+#[test]
+fn shim_of_another_attempt_keeps_nothing() {
+    let mut before = machine(RestartPolicy::OnFailure);
+    launch(&mut before, 0);
+    let mut machine = ProcessMachine::new(Arc::clone(before.run()), Some(7));
+    let Move::Note(events) = machine.next(tick(1000)) else {
+        panic!("the attempt is gone");
+    };
+    assert_eq!(scheduled(&events).because, RestartReason::Interrupted);
+}
+
+#[test]
 fn pause_goes_on_after_a_restart_of_the_daemon_by_the_wall_clock() {
     let mut before = machine(RestartPolicy::OnFailure);
     launch(&mut before, 0);
     exit(&mut before, 0, 1);
-    let mut machine = ProcessMachine::new(Arc::clone(before.run()));
+    let mut machine = ProcessMachine::new(Arc::clone(before.run()), None);
     let due = tick(500).up;
     assert_eq!(machine.next(tick(100)), Move::Wait(Vec::new(), Some(due)));
     assert_eq!(launch(&mut machine, 500), 2);
@@ -355,7 +407,7 @@ fn one_attempt_at_a_time_in_every_order() {
                     match next(6) {
                         0 => drop(ready(&mut machine, now)),
                         1 => ask_restart(&mut machine, now),
-                        2 => machine = ProcessMachine::new(Arc::clone(machine.run())),
+                        2 => machine = ProcessMachine::new(Arc::clone(machine.run()), None),
                         3 if in_flight && !machine.useless().is_empty() => {
                             machine.stopped(tick(now), Slot::Main);
                         }
@@ -371,4 +423,94 @@ fn one_attempt_at_a_time_in_every_order() {
             assert!(state.failures <= 6);
         }
     }
+}
+
+/// Answers the query for ports by `port`, and launches the attempt at `ms`; returns the query, and the parameters of the
+/// call.
+fn launch_at(machine: &mut ProcessMachine, ms: i64, port: u16) -> (PortQuery, AttemptPorts) {
+    let Move::Query(events, query) = machine.next(tick(ms)) else {
+        panic!("ports are chosen first: {:?}", machine.run().work);
+    };
+    assert_eq!(events, []);
+    let chosen = Ports::from([("http".to_owned(), port)]);
+    assert_eq!(machine.answered(tick(ms), Ok(chosen)), []);
+    let Move::Call(_, call) = machine.next(tick(ms)) else {
+        panic!("an attempt is due: {:?}", machine.run().work);
+    };
+    let events = machine.start(tick(ms), &call, None, InputHashes::default());
+    assert_eq!(names(&events), ["process_launched"]);
+    (*query, AttemptPorts::of(&call.params))
+}
+
+fn fail_by(machine: &mut ProcessMachine, ms: i64, code: &str) -> Vec<Event> {
+    let outcome = CallOutcome {
+        failure: Some(Failure::permanent(code, "m")),
+        process: Some(Box::new(end(0))),
+        ..CallOutcome::known(json!({}))
+    };
+    machine.conclude(tick(ms), Slot::Main, &outcome)
+}
+
+fn with_ports(restart: RestartPolicy) -> ProcessMachine {
+    let ports = [
+        ("http".to_owned(), PortChoice::Auto),
+        ("admin".to_owned(), PortChoice::Fixed(9000)),
+    ];
+    machine_with(restart, ports.into())
+}
+
+#[test]
+fn ports_are_chosen_before_an_attempt_and_tried_first_by_the_next() {
+    let mut machine = with_ports(RestartPolicy::OnFailure);
+    let (query, ports) = launch_at(&mut machine, 1, 20_000);
+    assert_eq!(query.auto, ["http"]);
+    assert_eq!(query.preferred, Ports::new());
+    let numbers = [("admin".to_owned(), 9000), ("http".to_owned(), 20_000)];
+    assert_eq!(ports.numbers, numbers.into());
+    assert!(ports.can_move);
+    assert_eq!(machine.run().process().unwrap().ports, ports.numbers);
+    scheduled(&exit(&mut machine, 2, 1));
+    let (query, _) = launch_at(&mut machine, 1000, 20_000);
+    assert_eq!(query.preferred, Ports::from([("http".to_owned(), 20_000)]));
+    let mut recovered = ProcessMachine::new(Arc::clone(machine.run()));
+    assert_eq!(
+        names(&match recovered.next(tick(2000)) {
+            Move::Note(events) => events,
+            other => panic!("{other:?}"),
+        }),
+        ["process_restart_scheduled"]
+    );
+    let (query, _) = launch_at(&mut recovered, 2000, 20_000);
+    assert_eq!(query.preferred, Ports::from([("http".to_owned(), 20_000)]));
+}
+
+#[test]
+fn process_moves_once_to_another_port_whatever_its_policy() {
+    for policy in RestartPolicy::ALL {
+        let mut machine = with_ports(policy);
+        launch_at(&mut machine, 1, 20_000);
+        let events = fail_by(&mut machine, 2, PORT_FOREIGN);
+        let next = scheduled(&events);
+        assert_eq!(next.because, RestartReason::PortForeign);
+        assert_eq!((next.attempt, next.due), (2, tick(2).at));
+        let (query, ports) = launch_at(&mut machine, 3, 20_001);
+        assert_eq!(query.preferred, Ports::new(), "not the lost one");
+        assert!(!ports.can_move);
+        let events = fail_by(&mut machine, 4, PORT_FOREIGN);
+        let is_over = policy == RestartPolicy::No;
+        assert_eq!(machine.run().outcome().is_some(), is_over, "{events:?}");
+    }
+}
+
+#[test]
+fn process_without_a_free_port_fails() {
+    let mut machine = with_ports(RestartPolicy::OnFailure);
+    let Move::Query(..) = machine.next(tick(1)) else {
+        panic!("ports are chosen first");
+    };
+    let none = Failure::permanent("no_free_port", "none");
+    let events = machine.answered(tick(1), Err(none));
+    assert_eq!(names(&events), ["process_ended"]);
+    assert_eq!(machine.run().failure().unwrap().code, "no_free_port");
+    assert_eq!(machine.next(tick(2)), Move::End(Vec::new()));
 }

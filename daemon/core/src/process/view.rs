@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::clock::Timestamp;
 use crate::id::RunId;
-use crate::model::{Object, Outcome, ProcessEnd, ProcessStage, Run};
+use crate::model::{Object, Outcome, Ports, ProcessEnd, ProcessStage, Run, Unready};
 
 /// The state of a managed process.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +28,11 @@ pub struct ProcessView {
     pub command: String,
     pub args: Option<Vec<String>>,
     pub cwd: Option<String>,
+    pub survive: bool,
+    /// Ports of the last attempt.
+    pub ports: Ports,
+    /// The reason for which the attempt in flight was not ready in time.
+    pub why: Option<Unready>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +73,7 @@ impl ProcessStatus {
             }
             (Some(Outcome::Cancelled { .. } | Outcome::Killed { .. }), _) => Self::Stopped,
             (Some(Outcome::Error { error }), _) => {
-                if error.code == "interrupted" {
+                if matches!(&*error.code, "interrupted" | "lost") {
                     Self::Stale
                 } else if has_end {
                     Self::Exited
@@ -103,6 +108,9 @@ impl ProcessView {
             command: spec.command.clone(),
             args: spec.args.clone(),
             cwd: spec.cwd.clone(),
+            survive: spec.survive,
+            ports: state.ports.clone(),
+            why: attempt.and(state.unready.as_deref().cloned()),
         })
     }
 
@@ -136,9 +144,11 @@ impl ProcessView {
             ("started_at", json!(self.started_at.to_string())),
             ("status", json!(self.status.as_str())),
             ("ready", json!(self.ready)),
+            ("ports", json!(self.ports)),
             ("exit_code", json!(self.exit_code())),
             ("signal", json!(self.signal())),
             ("reason", json!(self.reason)),
+            ("survive", json!(self.survive)),
         ];
         let fields = fields.into_iter();
         fields.map(|(key, value)| (key.to_owned(), value)).collect()
@@ -153,6 +163,8 @@ impl ProcessView {
             "status": self.status.as_str(),
             "running": self.is_running(),
             "ready": self.ready,
+            "why": self.why,
+            "ports": self.ports,
             "pid": self.pid,
             "pgid": self.pid,
             "uptime_ms": self.uptime_ms,
@@ -165,6 +177,7 @@ impl ProcessView {
             "command": self.command,
             "args": self.args,
             "cwd": self.cwd,
+            "survive": self.survive,
         })
     }
 }

@@ -13,8 +13,8 @@ use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, Lsn, Seq};
 use rye_core::ledger::{Account, AccountId, CallNo, Hold, Meter, MeterId, Metered, Rows, Usage};
 use rye_core::model::{
-    Event, Extent, GraphTask, ProcessSpec, Readiness, RestartPolicy, Run, Spec, StartFrom, Task,
-    ThreadSource,
+    Event, Extent, GraphTask, HealthCheck, HttpProbe, PortChoice, PortRef, Probe, ProcessSpec,
+    Readiness, RestartPolicy, Run, Spec, StartFrom, Task, ThreadSource,
 };
 use rye_core::money::Usd;
 use rye_core::state::Closed;
@@ -69,6 +69,22 @@ fn process_task() -> Task {
         restart: RestartPolicy::OnFailure,
         max_restarts: 5,
         grace_ms: 5_000,
+        survive: false,
+        ports: [
+            ("http".to_owned(), PortChoice::Auto),
+            ("admin".to_owned(), PortChoice::Fixed(9000)),
+        ]
+        .into(),
+        healthy: Some(HealthCheck {
+            probe: Probe::Http(HttpProbe {
+                path: "/health".into(),
+                port: PortRef::Named("http".into()),
+                status: vec![200],
+            }),
+            every_ms: 10_000,
+            timeout_ms: 2_000,
+            failures: 3,
+        }),
     }))
 }
 
@@ -78,12 +94,21 @@ fn managed(events: &[Event]) -> Stored {
 }
 
 fn launched() -> Event {
-    event("process_launched", &json!({"attempt": 1, "key": "k"}))
+    let ports = json!({"admin": 9000, "http": 20_000});
+    event(
+        "process_launched",
+        &json!({"attempt": 1, "key": "k", "ports": ports}),
+    )
 }
 
 fn process_ready() -> Event {
     let ready = json!({"attempt": 1, "by": "pattern", "after_ms": 7});
     event("process_ready", &ready)
+}
+
+fn process_unready() -> Event {
+    let why = json!({"code": "port_foreign", "port": 9000, "pid": 8, "comm": "x"});
+    event("process_unready", &json!({"attempt": 1, "why": why}))
 }
 
 fn restart_asked() -> Event {
@@ -450,6 +475,7 @@ fn processes() -> Vec<(&'static str, Stored)> {
     vec![
         ("process_new", run(process_task(), &[owned()])),
         ("process_starting", managed(&[launched(), process()])),
+        ("process_unready", managed(&[launched(), process_unready()])),
         (
             "process_up",
             managed(&[launched(), process(), process_ready(), restart_asked()]),

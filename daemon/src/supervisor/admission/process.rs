@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rye_core::capability::{Layer, Primary};
 use rye_core::id::{ItemId, ItemRef, RunId};
 use rye_core::model::{ProcessSpec, Recovery, Spec, Task};
+use rye_core::process::AttemptPorts;
 
 use super::{Admission, refused};
 use crate::chain::{self, CallOrigin, InheritedVariables, ManagedError};
@@ -58,7 +59,19 @@ impl Supervisor {
                 attempt: 1,
                 key: String::new(),
             };
-            let plan = chain::managed(&process, &origin, &config, InheritedVariables::default());
+            // The numbers of ports that are chosen later do not matter here.
+            let numbers = process.ports.keys().map(|name| (name.clone(), 1));
+            let ports = AttemptPorts {
+                numbers: numbers.collect(),
+                can_move: false,
+            };
+            let plan = chain::managed(
+                &process,
+                ports,
+                &origin,
+                &config,
+                InheritedVariables::default(),
+            );
             if let Err(error) = plan {
                 let message = error.to_string();
                 return Err(match error {

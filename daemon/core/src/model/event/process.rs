@@ -9,6 +9,7 @@ use crate::clock::Timestamp;
 use crate::model::failure::Failure;
 use crate::model::process::{ReadySign, RestartReason};
 use crate::model::process_end::ProcessEnd;
+use crate::model::process_probe::{Ports, Unready};
 
 /// An attempt is about to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +18,8 @@ pub struct ProcessLaunched {
     pub attempt: u32,
     /// The idempotency key handed to the process.
     pub key: String,
+    #[serde(default, skip_serializing_if = "Ports::is_empty")]
+    pub ports: Ports,
 }
 
 /// The attempt in flight is ready.
@@ -26,6 +29,13 @@ pub struct ProcessReady {
     pub by: ReadySign,
     /// Time since its start in milliseconds.
     pub after_ms: u64,
+}
+
+/// The attempt in flight was not ready in time. It keeps running, and may become ready later.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessUnready {
+    pub attempt: u32,
+    pub why: Unready,
 }
 
 /// A person or a run requested the attempt in flight to be stopped and another one to follow.

@@ -3,11 +3,18 @@
 use super::*;
 use crate::model::event::{
     ProcessEnded, ProcessLaunched, ProcessReady, ProcessRestartRequested, ProcessRestartScheduled,
+    ProcessUnready,
 };
 
 fn launched(attempt: u32) -> Event {
     let key = "k".to_owned();
-    ProcessLaunched { attempt, key }.into()
+    let ports = [("http".to_owned(), 20_000)].into();
+    ProcessLaunched {
+        attempt,
+        key,
+        ports,
+    }
+    .into()
 }
 
 fn ready(attempt: u32) -> Event {
@@ -19,6 +26,11 @@ fn ready(attempt: u32) -> Event {
         after_ms,
     }
     .into()
+}
+
+fn unready(attempt: u32) -> Event {
+    let why = Unready::at(UnreadyCode::PortClosed, 20_000);
+    ProcessUnready { attempt, why }.into()
 }
 
 fn asked() -> Event {
@@ -52,6 +64,7 @@ pub(super) fn events() -> Vec<(&'static str, Event)> {
         ("launched", launched(1)),
         ("launched2", launched(2)),
         ("ready", ready(1)),
+        ("unready", unready(1)),
         ("asked", asked()),
         ("scheduled2", scheduled(2)),
         ("over", ended()),
@@ -72,7 +85,12 @@ fn process_accepts_exactly_the_events_of_its_stage() {
         (
             "starting",
             after(&[launched(1)]),
-            "ready asked scheduled2 over",
+            "ready unready asked scheduled2 over",
+        ),
+        (
+            "unready",
+            after(&[launched(1), unready(1)]),
+            "ready unready asked scheduled2 over",
         ),
         (
             "up",
@@ -98,6 +116,35 @@ fn process_accepts_exactly_the_events_of_its_stage() {
             .collect();
         assert_eq!(taken, own.split_whitespace().collect::<Vec<_>>(), "{stage}");
     }
+}
+
+#[test]
+fn reason_and_ports_belong_to_the_attempt() {
+    let reason = |run: &Run| run.process().unwrap().unready.as_deref().cloned();
+    let run = after(&[launched(1), unready(1)]);
+    assert_eq!(
+        reason(&run),
+        Some(Unready::at(UnreadyCode::PortClosed, 20_000))
+    );
+    for event in [ready(1), scheduled(2)] {
+        let mut run = run.clone();
+        take(&mut run, &[event]);
+        assert_eq!(reason(&run), None);
+        let state = run.process().unwrap();
+        assert_eq!((state.ports["http"], state.has_moved), (20_000, false));
+    }
+    let mut moved = run;
+    let Event::Process(ProcessEvent::ProcessRestartScheduled(scheduled)) = scheduled(2) else {
+        unreachable!();
+    };
+    let because = RestartReason::PortForeign;
+    let scheduled = ProcessRestartScheduled {
+        because,
+        ..scheduled
+    };
+    take(&mut moved, &[scheduled.into()]);
+    let state = moved.process().unwrap();
+    assert!(state.has_moved && state.ports.is_empty());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::model::attempt::{Attempt, AttemptId, Effect, Slot};
 use crate::model::event::{Event, ProcessEnded, ProcessEvent, ProcessLaunched};
 use crate::model::life::Outcome;
-use crate::model::process::{ProcessStage, ProcessState, RequestedRestart};
+use crate::model::process::{ProcessStage, ProcessState, RequestedRestart, RestartReason};
 use crate::model::process_end::ProcessEnd;
 use crate::model::spec::Spec;
 
@@ -25,6 +25,17 @@ impl ProcessState {
                 }
                 let attempt = attempt.clone();
                 self.stage = ProcessStage::Up { attempt, since: at };
+                self.unready = None;
+                if self.requested == RequestedRestart::Starting {
+                    self.requested = RequestedRestart::None;
+                }
+            }
+            ProcessEvent::ProcessUnready(unready) => {
+                let is_starting = matches!(&self.stage, ProcessStage::Starting(attempt) if attempt.id.number == unready.attempt);
+                if !is_starting {
+                    return false;
+                }
+                self.unready = Some(Arc::new(unready.why.clone()));
                 if self.requested == RequestedRestart::Starting {
                     self.requested = RequestedRestart::None;
                 }
@@ -43,6 +54,11 @@ impl ProcessState {
                 }
                 self.stage = ProcessStage::Paused { due: scheduled.due };
                 self.failures = scheduled.failures;
+                self.unready = None;
+                if scheduled.because == RestartReason::PortForeign {
+                    self.has_moved = true;
+                    self.ports.clear();
+                }
                 if self.requested == RequestedRestart::Starting {
                     // Those who wait for the requested attempt learn that it has failed.
                     self.requested = RequestedRestart::None;
@@ -75,6 +91,7 @@ impl ProcessState {
             number: launched.attempt,
         };
         self.attempts = launched.attempt;
+        self.ports.clone_from(&launched.ports);
         self.stage = ProcessStage::Starting(Attempt {
             key: launched.key.as_str().into(),
             ..Attempt::new(id, Effect::Idempotent, at)
