@@ -67,7 +67,10 @@ fn wait_for_a_line_answers_with_it() {
     let mut soon = wait.clone();
     soon["timeout"] = json!(0.2);
     let late = envelope(&world, &soon);
-    assert_eq!(late["error"], "no line matches", "{late}");
+    assert_eq!(
+        late["error"], "no line matches in the time of the wait",
+        "{late}"
+    );
     world.write("go", "");
     let found = call(&world, &wait);
     assert_eq!(
