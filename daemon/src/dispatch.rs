@@ -14,7 +14,6 @@ mod managed;
 mod mcp;
 mod outcome;
 mod primaries;
-mod probes;
 mod process;
 mod request;
 

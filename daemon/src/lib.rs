@@ -35,6 +35,7 @@ pub mod chain;
 pub mod directives;
 pub mod models;
 
+pub mod probes;
 pub mod services;
 pub mod tool_offer;
 

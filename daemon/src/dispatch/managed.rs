@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rye_core::capability::Primary;
 use rye_core::id::ItemRef;
 use rye_core::machine::Certainty;
+use rye_core::model::event::ProcessUnready;
 use rye_core::model::{EndCause, Failure, Object, Printed, ProcessEnd, ProcessSpec};
 use rye_core::process::AttemptPorts;
 use rye_item::Library;
@@ -21,10 +22,10 @@ use tokio::time::timeout;
 
 use super::failures::{refused, unstarted};
 use super::outcome::process_end;
-use super::probes::{Probes, Verdict, signs};
 use super::{Dispatcher, Planner, Unsuccessful, Work, permit};
 use crate::chain::{self, InheritedVariables, ManagedPlan, Plan};
 use crate::models;
+use crate::probes::{Probes, Report, Verdict, signs};
 use crate::process_log::ProcessLog;
 use crate::services::{AttemptCtx, Order, Prepared};
 use crate::stop::Urgency;
@@ -84,7 +85,15 @@ impl Dispatcher {
             }
         }
         let log = cx.services.process_logs.of(&cx.run);
-        let (signs, observer) = signs(&plan.probes.ready, cx);
+        let report = |report| match report {
+            Report::Ready => cx.ready.notify_one(),
+            Report::Unready(why) => {
+                let attempt = cx.attempt;
+                cx.note(ProcessUnready { attempt, why }.into());
+            }
+            Report::Warning(text) => cx.warn(text),
+        };
+        let (signs, observer) = signs(&plan.probes.ready, &report);
         let running = self.spawner.start(plan.process, &plan.tag).await;
         // The program was executed, or never is.
         cx.services.ports.release(&cx.run);
@@ -107,7 +116,8 @@ impl Dispatcher {
             signs: &signs,
             members,
             live: &live,
-            cx,
+            providers: &cx.services.providers,
+            report: &report,
         };
         let verdict = OnceLock::new();
         let stopper = Stopper::new();

@@ -80,7 +80,7 @@ fn wait_for_a_line_answers_with_it() {
     let exit = json!({"action": "wait", "handle_id": server, "for": "exit", "timeout": 0.1});
     assert_eq!(
         envelope(&world, &exit)["error"],
-        "the process has not ended"
+        "the process has not ended in the time of the wait"
     );
     let _stopped = stop(&world, &server);
     assert_eq!(call(&world, &exit)["running"], false);

@@ -90,7 +90,7 @@ fn waiting() -> (Walker, Arc<Graph>, Call) {
 }
 
 #[test]
-fn wait_begins_at_the_first_line_and_goes_on_behind_the_last_match() {
+fn wait_begins_at_the_first_line_and_continues_after_the_last_match() {
     let (mut walker, graph, wait) = waiting();
     assert_eq!(
         Value::Object(wait.params),
