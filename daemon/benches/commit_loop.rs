@@ -99,6 +99,7 @@ fn started(step: u32) -> Event {
         action_id: "tool:rye/core/echo".into(),
         effect: Effect::Idempotent,
         key: "b5bb9d8014a0f9b1d61e21e796d78dccdf1352f23cd32812f4850b878ae4944c".into(),
+        replays: false,
         now: Timestamp::from_ms(0),
         items: None,
         branches: Vec::new(),

@@ -5,8 +5,11 @@
 //!
 //! **States** of a program: open → ended. It is registered before its process starts, and ended after that process has.
 //! **Order.** A call enters before it creates a run, and leaves when its answer is known. [`Registered::end`] waits for
-//! all calls that have entered, so no call of an attempt outlives the attempt. **Bounds.** [`MOST_OPEN`] open calls, and
-//! [`MOST_CALLS`] in all. **Failure.** A dropped [`Registered`] ends the program without waiting.
+//! all calls that have entered, so no call of an attempt outlives the attempt. A program with `replay: ordered` makes one
+//! call at a time, each with a number ([`Turn`]). **Bounds.** [`MOST_OPEN`] open calls, and [`MOST_CALLS`] in all.
+//! **Failure.** A dropped [`Registered`] ends the program without waiting.
+
+mod order;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -28,6 +31,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use zeroize::Zeroizing;
+
+use self::order::CallOrder;
+pub use self::order::{Halt, Turn};
 
 /// Variable with the token of a program.
 pub const TOKEN_VARIABLE: &str = "RYE_TOKEN";
@@ -65,6 +71,8 @@ pub struct ProgramAttempt {
     pub tag: String,
     /// Permissions that the tool declares.
     pub layer: Option<Layer>,
+    /// True if the program repeats its calls in order.
+    pub replays: bool,
 }
 
 /// A program that may call.
@@ -72,6 +80,8 @@ pub struct ProgramAttempt {
 pub struct Program {
     attempt: ProgramAttempt,
     calls: Calls,
+    /// Order of its calls, if it repeats them.
+    order: Option<CallOrder>,
 }
 
 impl Deref for Program {
@@ -104,6 +114,10 @@ pub enum Closed {
     TooManyOpen,
     #[error("a program may make {MOST_CALLS} calls; let it call a graph that loops")]
     TooMany,
+    #[error(
+        "a program with `replay: ordered` makes one call at a time; wait for the answer of the other one"
+    )]
+    Concurrent,
 }
 
 impl Closed {
@@ -112,6 +126,7 @@ impl Closed {
         match self {
             Self::Ended => "caller_gone",
             Self::TooManyOpen | Self::TooMany => "too_many_callbacks",
+            Self::Concurrent => "concurrent_call",
         }
     }
 }
@@ -140,8 +155,12 @@ impl Callbacks {
         let random = Zeroizing::new(random);
         let token = Zeroizing::new(format!("rye_{}", URL_SAFE_NO_PAD.encode(*random)));
         let hash = Sha256::digest(token.as_bytes()).into();
-        let calls = Calls::default();
-        let program = Arc::new(Program { attempt, calls });
+        let order = attempt.replays.then(CallOrder::default);
+        let program = Arc::new(Program {
+            attempt,
+            calls: Calls::default(),
+            order,
+        });
         self.programs().insert(hash, Arc::clone(&program));
         Registered {
             all: self.clone(),
@@ -195,6 +214,19 @@ impl Registered {
         fixed.chain([token])
     }
 
+    /// Resolves when the program is to be ended because of its order of calls. Never for other programs.
+    pub async fn halted(&self) {
+        match &self.program.order {
+            Some(order) => order.halted().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Returns the reason for which the program is to be ended.
+    pub fn halt(&self) -> Option<Halt> {
+        self.program.order.as_ref()?.halt()
+    }
+
     /// Ends the program, and waits for its open calls.
     pub async fn end(self) {
         let calls = &self.program.calls;
@@ -230,6 +262,11 @@ impl Program {
             });
         counted.map_err(|_begun| Closed::TooMany)?;
         Ok(entered)
+    }
+
+    /// Begins a call in the order of the program; `None` if it does not repeat its calls.
+    pub fn turn(&self) -> Result<Option<Turn<'_>>, Closed> {
+        self.order.as_ref().map(CallOrder::turn).transpose()
     }
 
     /// Resolves when the program has ended.

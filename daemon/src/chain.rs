@@ -56,7 +56,7 @@ mod draft;
 pub use self::draft::{Draft, LockState, draft};
 pub use self::environment::{InheritedVariables, dot_env};
 pub use self::error::Error;
-pub use self::managed::{ManagedPlan, ProbePlan, managed};
+pub use self::managed::{KeptPlan, ManagedPlan, ProbePlan, kept, managed};
 pub use self::origin::CallOrigin;
 pub use self::plan::{NativeCall, Plan, check_settings, plan};
 pub use self::process_plan::{CallbackAuthority, OutputForm, ProcessPlan, tag};

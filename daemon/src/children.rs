@@ -172,7 +172,8 @@ pub async fn carry_out(
 }
 
 /// The child run of an earlier try of a call.
-enum Earlier {
+#[derive(Debug)]
+pub enum Earlier {
     /// There is none, or it cannot be continued.
     None,
     /// It has succeeded, or its parent does not wait for it. Its result counts.
@@ -205,6 +206,11 @@ impl Earlier {
             .newest(first.id.clone())
             .await
             .map_err(gone)?;
+        Self::of_ended(last)
+    }
+
+    /// Returns the meaning of `last`, the newest run of an earlier try, for the next one.
+    pub fn of_ended(last: Arc<Run>) -> Result<Self, Failure> {
         match &last.life {
             Life::Ended(outcome) => Ok(match &**outcome {
                 Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => {

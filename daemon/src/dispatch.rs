@@ -9,7 +9,6 @@
 
 mod authority;
 mod failures;
-mod logged_output;
 mod managed;
 mod mcp;
 mod outcome;
@@ -25,7 +24,7 @@ use futures_util::future::BoxFuture;
 use rye_core::bounds;
 use rye_core::capability::Primary;
 use rye_core::definition::{Authority, Inputs};
-use rye_core::id::{ItemKind, ItemRef};
+use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::machine::{CallOutcome, Certainty};
 use rye_core::memory::{Charge, Memory};
 use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, Task};
@@ -38,6 +37,7 @@ use tracing::Instrument as _;
 
 use self::authority::{callbacks, check_directive};
 pub use self::authority::{check_caller, is_refusal, permit};
+pub use self::failures::unstarted;
 use self::failures::{is_project_gone, may_begin_again, refused, unplanned, without_project};
 use self::outcome::{declared_failure, is_text, reported_failure, without_secrets};
 use crate::chain::{
@@ -325,6 +325,9 @@ impl Dispatcher {
             failure => failure,
         };
         let (data, failure) = without_secrets(data, failure, &masker);
+        if let Some(child) = work.parked.take() {
+            return Ended::Suspended(child);
+        }
         if work.stopped {
             return Ended::Stopped(work.receipt);
         }
@@ -371,6 +374,7 @@ impl Dispatcher {
             Ok(Plan::Native(call)) => native_call(call, cx, work).await,
             Ok(Plan::Process(plan)) => self.process(*plan, cx, masker, work).await,
             Ok(Plan::Managed(plan)) => self.managed(*plan, cx, masker, work).await,
+            Ok(Plan::Kept(plan)) => managed::kept(&plan, cx, work).await,
             Ok(Plan::Http(plan)) => request::call(*plan, cx, work).await,
             Ok(Plan::Mcp(plan)) => mcp::call(&self.servers, *plan, cx, masker, work).await,
             Ok(Plan::Graph | Plan::Thread(_)) => {
@@ -485,6 +489,8 @@ fn timing(resolved: Duration, verifying: Duration, planned: Duration) -> Value {
 /// Facts collected while an action is carried out.
 struct Work {
     stopped: bool,
+    /// Suspended run for which the program was ended.
+    parked: Option<RunId>,
     receipt: KillReceipt,
     certainty: Certainty,
     /// End of the process, if there was one.
@@ -499,6 +505,7 @@ impl Work {
     fn new(memory: &Arc<Memory>) -> Self {
         Self {
             stopped: false,
+            parked: None,
             receipt: KillReceipt::default(),
             certainty: Certainty::NeverStarted,
             printed: None,

@@ -96,6 +96,11 @@ pub trait Kind: Send + Sync + 'static {
         None
     }
 
+    /// True if the program of the call repeats its calls in order.
+    fn replays(_plan: &Self::Plan) -> bool {
+        false
+    }
+
     /// Form in which a model reads the result of a call.
     fn result_text(_plan: &Self::Plan) -> ResultText {
         ResultText::default()

@@ -30,11 +30,13 @@ pub mod trees;
 pub mod mcp;
 pub mod native;
 pub mod provider;
+pub mod survivor;
 
 pub mod chain;
 pub mod directives;
 pub mod models;
 
+pub mod logged_output;
 pub mod probes;
 pub mod services;
 pub mod tool_offer;
@@ -58,4 +60,4 @@ pub mod rpc;
 
 pub mod node;
 
-pub use node::{rebuild, serve};
+pub use node::{keep, rebuild, serve};

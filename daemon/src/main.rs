@@ -9,7 +9,7 @@ use rye_core::error::{Kinded, with_sources};
 use rye_process::parent;
 use ryed::config::{self, Args, Command, Environment};
 use ryed::exit::ExitStatus;
-use ryed::{logging, rebuild, serve};
+use ryed::{keep, logging, rebuild, serve};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -19,6 +19,9 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(answer) => return print_answer(&answer),
     };
+    if let Some(Command::Shim { plan, ready, lock }) = args.command {
+        return keep([plan, ready, lock]).into();
+    }
     let environment = Environment::capture();
     config::hide();
     let loaded = match config::load(&args, &environment) {

@@ -1,14 +1,17 @@
 //! Managed processes: each attempt is a call of their tool, without parameters.
 //!
-//! **Failure.** An attempt in flight when the daemon stopped is gone; [`rye_core::process`] decides what follows.
+//! **Failure.** An attempt in flight when the daemon stopped is gone, unless a shim keeps it; [`rye_core::process`] decides
+//! what follows.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use rye_core::machine::Call;
 use rye_core::model::{Failure, Ports, ProcessSpec, Run};
-use rye_core::process::{PortQuery, ProcessMachine, Ready};
+use rye_core::process::{AttemptPorts, PortQuery, ProcessMachine, Ready};
 
+use crate::chain::{self, Plan};
 use crate::drive::{self, Job, Kind, Reports, RunContext};
 use crate::services::{Ended, Prepared, TraceMode};
 use crate::stop::{DriverExit, Stop};
@@ -16,6 +19,8 @@ use crate::stop::{DriverExit, Stop};
 struct ManagedProcess {
     at: RunContext,
     spec: Arc<ProcessSpec>,
+    /// Number of the attempt that a shim keeps, or kept to its end; 0 if there is none.
+    kept: AtomicU32,
 }
 
 /// Drives `run`, which runs `spec`.
@@ -27,11 +32,36 @@ pub async fn drive(
 ) -> Result<DriverExit, rye_journal::Error> {
     let services = Arc::clone(&at.services);
     let spec = Arc::clone(spec);
-    let kind = Arc::new(ManagedProcess { at, spec });
+    let kept = if spec.survive {
+        services.survivors.kept(&run.id).await.unwrap_or_default()
+    } else {
+        0
+    };
+    let kept = AtomicU32::new(kept);
+    let kind = Arc::new(ManagedProcess { at, spec, kept });
     let exit = drive::drive(&services, kind, run, stop).await;
     // An attempt that was chosen ports for may not have started.
     services.ports.release(&run.id);
     exit
+}
+
+/// Job that follows the attempt `call` of an earlier daemon.
+fn kept(spec: &ProcessSpec, call: &Call) -> Job<Prepared> {
+    let kept = chain::kept(spec, AttemptPorts::of(&call.params));
+    let plan = Prepared {
+        item: call.item.canonical(),
+        plan: Ok(Plan::Kept(Box::new(kept))),
+        is_ready: true,
+        chain: None,
+        trace: None,
+        since: Instant::now(),
+    };
+    Job::Begin {
+        hashes: plan.hashes(call, None),
+        plan,
+        child: None,
+        creates: Vec::new(),
+    }
 }
 
 impl Kind for ManagedProcess {
@@ -39,10 +69,17 @@ impl Kind for ManagedProcess {
     type Plan = Prepared;
 
     fn machine(&self, run: Arc<Run>) -> ProcessMachine {
-        ProcessMachine::new(run)
+        let kept = self.kept.load(Ordering::Relaxed);
+        ProcessMachine::new(run, (kept > 0).then_some(kept))
     }
 
-    async fn look_up(&self, _run: &Run, calls: &[&Call]) -> Vec<Job<Prepared>> {
+    async fn look_up(&self, run: &Run, calls: &[&Call]) -> Vec<Job<Prepared>> {
+        let in_flight = run.process().and_then(|state| state.attempt());
+        if let Some(attempt) = in_flight {
+            // The machine calls it again because a shim keeps it.
+            debug_assert_eq!(attempt.id.number, self.kept.load(Ordering::Relaxed));
+            return calls.iter().map(|call| kept(&self.spec, call)).collect();
+        }
         let prepared = self
             .at
             .prepare_all(calls.iter().copied(), TraceMode::Off)
@@ -75,6 +112,9 @@ impl Kind for ManagedProcess {
         stop: &Stop,
         reports: &Reports<Ready>,
     ) -> Ended {
+        if self.spec.survive {
+            self.kept.store(call.attempt, Ordering::Relaxed);
+        }
         let begun = Instant::now();
         let heading = format!("attempt {} {}", call.attempt, self.spec.name);
         let cx = self.at.attempt(call, stop, &heading);

@@ -20,6 +20,7 @@ mod leftovers;
 mod rebuild;
 mod socket;
 
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,12 +40,13 @@ pub use self::rebuild::rebuild;
 use self::socket::Socket;
 use crate::access::Access;
 use crate::config::{Config, Containment, Retention};
-use crate::dispatch::Dispatcher;
+use crate::dispatch::{self, Dispatcher};
 use crate::exit::ExitStatus;
 use crate::exports::{self, Exports};
 use crate::projects::{self, Projects};
 use crate::rpc;
 use crate::supervisor::{self, Prune, PruneToken, Supervisor};
+use crate::survivor;
 use rye_host::clock::HostClock;
 use rye_host::crash_suspects::Suspects;
 use rye_host::fail_point;
@@ -156,6 +158,15 @@ impl Error {
 const STOPS_WITHIN: Duration = Duration::from_secs(2);
 /// Part of it that is reserved for closing the journal.
 const CLOSES_WITHIN: Duration = Duration::from_millis(500);
+
+/// Runs this program as a shim, with the descriptors that the daemon has opened for it.
+pub fn keep(descriptors: [RawFd; 3]) -> ExitStatus {
+    // It has no standard streams. The daemon takes its end without a word as a failure.
+    match survivor::keep(descriptors, dispatch::unstarted) {
+        Ok(()) => ExitStatus::Done,
+        Err(_error) => ExitStatus::Internal,
+    }
+}
 
 /// Runs the daemon until it is stopped. `parent` is the process that adopts orphans. With `adopt_copy` a copied state
 /// directory is adopted.
@@ -363,7 +374,7 @@ impl Node {
         let suspects = Suspects::open(&config.state_dir, live, config.environment.last_death());
         let exports = Arc::new(exports_of(&config, &journal, &wall, adopted));
         if adoption.is_none() {
-            clear_up(&journal, &recovered.live, &swept).await?;
+            clear_up(&journal, &config.state_dir, &recovered.live, &swept).await?;
             sweep_copies(&config.state_dir, wall.now()).await;
         }
         let (supervisor, launches) = Supervisor::new(

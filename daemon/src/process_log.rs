@@ -4,10 +4,13 @@
 //! attempt and stream; positions and attempts only grow, so that a [`LogCursor`] is valid across files and across lives
 //! of the daemon. The file grows to 8 MiB, then replaces `out.log.1`. **Never** blocks a process: lines are written by
 //! one task on a thread for blocking work. Lines that the disk does not take are counted and left out of the file, and
-//! output that comes faster than 8 MB per second for long is not even inspected.
+//! output that comes faster than 8 MB per second for long is not even inspected. The lines of a process that survives the
+//! daemon are written by its shim, and read from the files ([`ProcessLog::take_in`]).
 //! **Failure**: a file that cannot be written costs its lines, with one marker line, and nothing else.
 
 mod file;
+
+mod tail;
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -27,13 +30,13 @@ use tokio::time::Instant;
 
 use self::file::Appender;
 pub use self::file::{OutputLine, Stream};
+pub use self::tail::Tail;
 use crate::async_log::{Allowance, PART, UnfinishedLine};
 use rye_host::clock::Timer;
 use rye_host::task;
 use rye_process::Source;
+use rye_process::shim::DIRECTORY;
 
-/// Directory of all processes, in the state directory.
-const DIRECTORY: &str = "procs";
 /// Number of lines in memory.
 const RING_LINES: usize = 1000;
 /// Bytes of these lines.
@@ -168,6 +171,8 @@ pub struct ProcessLog {
     more: Notify,
     /// Counts lines, to wake readers.
     lines: watch::Sender<u64>,
+    /// Counts writes to the file.
+    writes: watch::Sender<u64>,
 }
 
 impl fmt::Debug for ProcessLog {
@@ -204,7 +209,13 @@ impl ProcessLog {
             shared: Mutex::default(),
             more: Notify::new(),
             lines: watch::Sender::new(0),
+            writes: watch::Sender::new(0),
         }
+    }
+
+    /// Log of the process whose files are in `directory`, for its only user.
+    pub fn alone(directory: PathBuf, clock: Arc<dyn Timer>) -> Arc<Self> {
+        Arc::new(Self::new(directory, clock))
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
@@ -320,6 +331,59 @@ impl ProcessLog {
             let bytes = u64::try_from(lines.len()).unwrap_or(u64::MAX);
             self.shared().lost += lost.saturating_add(bytes);
         }
+        self.writes.send_modify(|count| *count += 1);
+    }
+
+    /// Begins to follow the attempt `number`, whose lines another process writes to the files. `observer` receives its
+    /// lines.
+    pub fn follow(&self, number: u32, observer: Option<LineObserver>) -> Tail {
+        let mut shared = self.shared();
+        let begin = LogCursor {
+            attempt: number,
+            position: 0,
+        };
+        shared.ring.clear();
+        shared.ring_bytes = 0;
+        shared.end = shared.end.max(begin);
+        shared.observer = observer;
+        Tail::new(&self.directory, begin)
+    }
+
+    /// Takes in the lines that `tail` has not read. Returns those that were never returned before, by an earlier daemon
+    /// either. After a crash a few may be missing.
+    pub async fn take_in(self: &Arc<Self>, mut tail: Tail) -> (Tail, Vec<OutputLine>) {
+        let directory = self.directory.clone();
+        let read = move || {
+            let lines = tail.read();
+            let new = lines.and_then(|lines| {
+                let last = lines.last().map(OutputLine::cursor);
+                let before = file::mark(&directory, last)?;
+                Ok((lines, before))
+            });
+            (tail, new)
+        };
+        let (tail, read) = task::blocking("read the log of a process", read).await;
+        let (lines, before) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::warn!(directory = %self.directory.display(), %error, "the log of a process cannot be read");
+                return (tail, Vec::new());
+            }
+        };
+        let mut shared = self.shared();
+        for line in &lines {
+            shared.end = shared.end.max(line.cursor());
+            shared.show(line.clone());
+        }
+        drop(shared);
+        self.lines.send_modify(|count| *count += 1);
+        let new = lines.into_iter().filter(|line| line.cursor() > before);
+        (tail, new.collect())
+    }
+
+    /// Returns a receiver that changes with each write to the file.
+    pub fn writes(&self) -> watch::Receiver<u64> {
+        self.writes.subscribe()
     }
 
     /// Returns a receiver that changes with each output.
@@ -499,19 +563,25 @@ impl Shared {
         } else {
             self.lost += u64::try_from(bytes).unwrap_or(u64::MAX);
         }
-        let text = String::from_utf8_lossy(line).into_owned();
-        if let Some(observer) = &mut self.observer {
-            observer(&text);
-        }
-        self.ring_bytes += bytes;
-        self.ring.push_back(OutputLine {
+        self.show(OutputLine {
             at,
             attempt: self.end.attempt,
             stream: source.into(),
-            text,
+            text: String::from_utf8_lossy(line).into_owned(),
             bytes: u64::try_from(bytes).unwrap_or(u64::MAX),
             position: self.end.position,
         });
+    }
+
+    /// Passes a line to the observer and to the lines in memory.
+    fn show(&mut self, line: OutputLine) {
+        if let Some(observer) = &mut self.observer
+            && line.stream != Stream::Note
+        {
+            observer(&line.text);
+        }
+        self.ring_bytes += usize::try_from(line.bytes).unwrap_or_default();
+        self.ring.push_back(line);
         while self.ring.len() > RING_LINES || self.ring_bytes > RING_BYTES {
             let Some(oldest) = self.ring.pop_front() else {
                 break;

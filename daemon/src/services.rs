@@ -34,6 +34,7 @@ use crate::process_log::ProcessLogs;
 use crate::projects::Projects;
 use crate::provider::Providers;
 use crate::stop::Stop;
+use crate::survivor::Survivors;
 use rye_host::clock::Timer;
 use rye_host::crash_suspects::Suspects;
 use rye_journal::Journal;
@@ -52,6 +53,7 @@ pub struct Services {
     pub logs: Logs,
     /// Output of managed processes.
     pub process_logs: ProcessLogs,
+    pub survivors: Survivors,
     /// Managed processes in flight.
     pub live_processes: LiveProcesses,
     /// Ports of managed processes.

@@ -42,6 +42,7 @@ mod admission;
 mod execute;
 mod preview;
 mod processes;
+mod shared_call;
 
 mod callback;
 

@@ -287,6 +287,13 @@ impl Kind for ThreadRun {
         }
     }
 
+    fn replays(plan: &Planned) -> bool {
+        match plan {
+            Planned::Tool(prepared) => prepared.chain.as_ref().is_some_and(Chain::replays),
+            Planned::Model | Planned::Child(_) => false,
+        }
+    }
+
     fn result_text(plan: &Planned) -> ResultText {
         match plan {
             Planned::Tool(prepared) => prepared.result_text(),

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use rye_core::machine::Call;
-use rye_core::model::Run;
+use rye_core::model::{Effect, Run};
 use rye_core::tool::ToolMachine;
 use serde_json::{Value, json};
 
+use crate::chain::Chain;
 use crate::drive::{self, Job, Kind, Reports, RunContext};
 use crate::services::{Ended, Envelope, Prepared, TraceMode};
 use crate::stop::{DriverExit, Stop};
@@ -68,6 +69,14 @@ impl Kind for ToolRun {
             },
         };
         prepared.into_iter().zip(calls).map(begin).collect()
+    }
+
+    fn effect(plan: &Prepared) -> Option<Effect> {
+        plan.chain.as_ref().and_then(Chain::effect)
+    }
+
+    fn replays(plan: &Prepared) -> bool {
+        plan.chain.as_ref().is_some_and(Chain::replays)
     }
 
     async fn answer(

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 mod attacks;
 mod crashes;
+mod ordered;
 
 /// The tool of the mission, with the two names that its page leaves undefined.
 const BATCH: &str = r#"

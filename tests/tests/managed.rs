@@ -7,6 +7,7 @@ mod ports;
 mod probes;
 mod restarts;
 mod services;
+mod survivors;
 mod verbs;
 
 use rye_tests::{World, processes, until};

@@ -12,8 +12,14 @@ pub(crate) enum DaemonVerb {
     #[command(after_help = "Example:\n  ryectl daemon start --state-dir /var/tmp/rye")]
     Start,
     /// Stop the daemon: calls in flight are ended, live runs are recovered at the next start
+    ///
+    /// Processes that survive the daemon keep running, and are named.
     #[command(after_help = "Example:\n  ryectl daemon stop")]
-    Stop,
+    Stop {
+        /// Stop processes that survive the daemon, too.
+        #[arg(long)]
+        all: bool,
+    },
     /// Stop the daemon, and start it again as `daemon start` does; live runs are recovered
     #[command(after_help = "Example:\n  ryectl daemon restart")]
     Restart,

@@ -101,6 +101,9 @@ pub(crate) struct StartProcess {
     /// Time between TERM and KILL when it is stopped; 5 seconds by default.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
+    /// Keep it running while the daemon is away.
+    #[arg(long)]
+    pub(crate) survive: bool,
     /// Set a variable.
     #[arg(long = "env", value_name = "NAME=VALUE", allow_hyphen_values = true)]
     pub(crate) env: Vec<String>,

@@ -66,6 +66,10 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::CallbackStarted(started) => {
             format!("its program started {} as {}", started.item, started.child)
         }
+        RunEvent::CallbackEnded(ended) => {
+            let (ordinal, child, status) = (ended.ordinal, &ended.child, ended.status);
+            format!("call {ordinal} of its program, {child}, has ended: {status}")
+        }
         RunEvent::ToolCallProgress(progress) => match progress.fraction {
             Some(fraction) => format!("{:.0} %: {}", fraction * 100.0, progress.message),
             None => progress.message.clone(),

@@ -3,6 +3,7 @@
 mod log;
 
 use std::path::Path;
+use std::time::Duration;
 
 use rye_client::endpoint::{Autostart, Stopped};
 use rye_client::error::NotStarted;
@@ -18,11 +19,14 @@ use crate::output::Format;
 use crate::render;
 use crate::session::Session;
 
+/// Time limit of the list of processes before a stop.
+const LIST_TIME: Duration = Duration::from_secs(5);
+
 pub(super) async fn daemon(verb: DaemonVerb, session: &mut Session) -> Result<Exit, Failure> {
     match verb {
         DaemonVerb::Status => status(session).await,
         DaemonVerb::Start => start(session).await,
-        DaemonVerb::Stop => stop(session).await,
+        DaemonVerb::Stop { all } => stop(all, session).await,
         DaemonVerb::Restart => restart(session).await,
         DaemonVerb::Logs(asked) => logs(&asked, session).await,
         DaemonVerb::Info => info(session).await,
@@ -87,14 +91,30 @@ fn print_running(daemon: &v1::InfoResponse, session: &mut Session) -> Result<(),
     }
 }
 
-async fn stop(session: &mut Session) -> Result<Exit, Failure> {
+async fn stop(all: bool, session: &mut Session) -> Result<Exit, Failure> {
+    let survivors = if all {
+        stop_survivors(session).await?;
+        Vec::new()
+    } else {
+        // A daemon that does not answer is stopped nevertheless.
+        let listed = tokio::time::timeout(LIST_TIME, survivors(session)).await;
+        listed.unwrap_or(Ok(Vec::new())).unwrap_or_default()
+    };
     let stopped = end(session).await?;
     let forced = matches!(stopped, Stopped::Forced { .. });
+    for process in &survivors {
+        let (handle, command) = (&process.handle, &process.command);
+        session.output.note(&format!(
+            "{handle} keeps running (`{command}`); `ryectl daemon stop --all` stops such processes, too"
+        ));
+    }
+    let survivors: Vec<&str> = survivors.iter().map(|process| &*process.handle).collect();
     match (session.output.format(), stopped) {
         (Format::Json, _) => session.output.json(&json!({
             "running": false,
             "stopped": stopped != Stopped::NotRunning,
             "forced": forced,
+            "survivors": survivors,
         }))?,
         (Format::Text, Stopped::OnRequest | Stopped::Forced { .. }) => {
             session.output.line("ryed has stopped")?;
@@ -102,6 +122,24 @@ async fn stop(session: &mut Session) -> Result<Exit, Failure> {
         (Format::Text, Stopped::NotRunning) => session.output.line("ryed was not running")?,
     }
     Ok(Exit::Done)
+}
+
+/// Returns the running processes that survive the daemon.
+async fn survivors(session: &mut Session) -> Result<Vec<v1::Process>, Failure> {
+    let Some(client) = running(session).await? else {
+        return Ok(Vec::new());
+    };
+    let mut processes = client.list_processes(String::new(), false).await?;
+    processes.retain(|process| process.survive);
+    Ok(processes)
+}
+
+async fn stop_survivors(session: &mut Session) -> Result<(), Failure> {
+    for process in survivors(session).await? {
+        let client = session.client().await?;
+        client.stop_process(&process.handle).await?;
+    }
+    Ok(())
 }
 
 async fn end(session: &mut Session) -> Result<Stopped, Failure> {

@@ -87,6 +87,7 @@ async fn start(asked: cli::StartProcess, session: &mut Session) -> Result<Exit, 
         restart: asked.restart,
         max_restarts: asked.max_restarts,
         grace_ms: asked.grace.map(convert::milliseconds),
+        survive: asked.survive,
     };
     let started = session.client().await?.start_process(request).await?;
     let process = started.process.unwrap_or_default();

@@ -152,6 +152,8 @@ pub struct Call {
     pub effect: Effect,
     /// True if the lookup decides the effect: it is not declared, or less strictly than the item may declare it.
     pub undeclared: bool,
+    /// True if its program repeats its calls in order, once it is looked up.
+    pub replays: bool,
     /// The text form of its result, once it is looked up.
     pub result_text: ResultText,
     pub caching: Caching,
@@ -203,6 +205,7 @@ impl Call {
             action_id: self.item.to_string(),
             effect: self.effect,
             key: self.key.clone(),
+            replays: self.replays,
             now: self.now,
             child,
             call: hashes.call,
@@ -228,6 +231,7 @@ impl Call {
             key: String::new(),
             effect: Effect::Idempotent,
             undeclared: false,
+            replays: false,
             result_text: ResultText::default(),
             caching: Caching::Off,
             timeout: None,

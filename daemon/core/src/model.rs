@@ -58,7 +58,7 @@ mod failed_part;
 mod raised;
 mod report;
 
-pub use self::approval::{Approval, ApprovalAnswer, ApprovalKind, Expired};
+pub use self::approval::{Approval, ApprovalAnswer, ApprovalKind, DENIED, Expired};
 pub use self::approvals::{Approvals, Requested};
 pub(crate) use self::attempt::attempt_name;
 pub use self::attempt::{Attempt, AttemptId, Effect, ProcessIdentity, Slot, Unknown, Verdict};
@@ -71,7 +71,7 @@ pub use self::event::{
     Event, Facets, GraphEvent, ProcessEvent, RunEvent, Syncing, ThreadEvent, ToolEvent, Unreadable,
     While,
 };
-pub use self::failure::{Failure, GRAPH_FAILED, Printed};
+pub use self::failure::{DIVERGED, Failure, GRAPH_FAILED, Printed};
 pub use self::graph::{StepStatus, SuppressedError, UnfinishedWork};
 pub use self::kill::{AdoptedProcess, EndedProcess, Kill, KillReceipt, Killed};
 pub use self::life::{Illegal, Life, Outcome, Status};

@@ -1,7 +1,8 @@
 //! The machine of a managed process: attempts, their readiness, and the pauses between them.
 //!
 //! **Order.** One attempt is in flight at a time. An attempt that was in flight when the daemon went down is never
-//! repeated: its process is gone, and another attempt follows, or the run ends as `interrupted`. **Restarts.** An attempt
+//! repeated: its process is gone, and another attempt follows, or the run ends as `interrupted`. A process that survives
+//! the daemon is followed again in the same attempt, before anything else happens to it. **Restarts.** An attempt
 //! that fails is followed by another one if the policy says so, after a pause that doubles with each failure in a row. An
 //! attempt that was up for [`STABLE`] ends the row.
 
@@ -53,6 +54,10 @@ pub struct ProcessMachine {
     run: Arc<Run>,
     /// True while an attempt of this life of the daemon is in flight.
     is_running: bool,
+    /// Number of the attempt that a shim keeps, or kept to its end.
+    kept: Option<u32>,
+    /// Number of the last attempt that this life of the daemon has followed.
+    followed: u32,
     /// End of the current pause.
     pause_ends: Option<Uptime>,
     /// Ports of the next attempt, once they are chosen.
@@ -60,14 +65,34 @@ pub struct ProcessMachine {
 }
 
 impl ProcessMachine {
-    /// Makes a machine for `run`, which may be fresh or recovered after a restart.
-    pub const fn new(run: Arc<Run>) -> Self {
+    /// Makes a machine for `run`, which may be fresh or recovered after a restart. `kept` is the number of the attempt
+    /// that a shim keeps, or kept to its end.
+    pub const fn new(run: Arc<Run>, kept: Option<u32>) -> Self {
         Self {
             run,
             is_running: false,
+            kept,
+            followed: 0,
             pause_ends: None,
             ports: None,
         }
+    }
+
+    /// Returns the number of an attempt in flight that survives the daemon, and that this life of the daemon has not
+    /// followed.
+    fn unfollowed(&self) -> Option<u32> {
+        let (_, state) = self.parts()?;
+        let number = state.attempt()?.id.number;
+        (self.kept == Some(number) && self.followed != number).then_some(number)
+    }
+
+    /// Returns the ports of the attempt in flight.
+    fn ports_in_flight(&self) -> AttemptPorts {
+        let ports = self.parts().map(|(spec, state)| AttemptPorts {
+            numbers: state.ports.clone(),
+            can_move: !state.has_moved && !spec.auto_ports().is_empty(),
+        });
+        ports.unwrap_or_default()
     }
 
     /// Returns the command and the state; `None` for a run of another kind.
@@ -258,6 +283,10 @@ impl Machine for ProcessMachine {
         if self.is_running {
             return Move::Wait(Vec::new(), None);
         }
+        if let Some(number) = self.unfollowed() {
+            let call = self.call(now.at, number, &self.ports_in_flight());
+            return Move::Call(Vec::new(), Box::new(call));
+        }
         if let Some(cause) = &self.run.cancel {
             let event = self.run.end_by_cancel(now.at, cause);
             return Move::End(vec![self.record(now.at, event)]);
@@ -272,9 +301,14 @@ impl Machine for ProcessMachine {
         _child: Option<RunId>,
         _hashes: InputHashes,
     ) -> Vec<Event> {
+        let is_known = self.unfollowed() == Some(call.attempt);
         self.is_running = true;
+        self.followed = call.attempt;
         self.pause_ends = None;
         self.ports = None;
+        if is_known {
+            return Vec::new();
+        }
         let launched = ProcessLaunched {
             attempt: call.attempt,
             key: call.key.clone(),

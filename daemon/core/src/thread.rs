@@ -378,6 +378,9 @@ impl Machine for ThreadMachine {
 
     fn suspend_for(&mut self, slot: Slot, child: RunId) {
         self.abandon(slot);
+        if let Slot::Part(position) = slot {
+            self.live.parked.insert(position);
+        }
         self.live.waits_for.get_or_insert(child);
     }
 }

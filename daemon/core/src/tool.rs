@@ -2,7 +2,8 @@
 //!
 //! **Order.** The call is made once. **Failure.** A call that was in flight when the daemon went down is not repeated:
 //! its effect is unknown, and no one requested a second one. The run ends as `error` with the code `interrupted`. A
-//! graph node, which declares its `effect`, is repeated (see [`crate::walker`]).
+//! graph node, which declares its `effect`, is repeated (see [`crate::walker`]). So is the call of a program that
+//! repeats its own calls in order, also after the run was suspended for one of these.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use serde_json::Value;
 use crate::cas::InputHashes;
 use crate::clock::{Tick, Timestamp, Uptime};
 use crate::id::RunId;
-use crate::machine::{Call, CallOutcome, Machine, Move, idempotency_key};
+use crate::machine::{Call, CallOutcome, Certainty, Machine, Move, idempotency_key};
 use crate::model::event::ToolCompleted;
 use crate::model::tool::ToolState;
-use crate::model::{Event, Failure, Life, Run, RunEvent, Slot, Suspension, Work};
+use crate::model::{Attempt, Effect, Event, Failure, Life, Run, RunEvent, Slot, Suspension, Work};
 
 #[derive(Debug, Clone)]
 pub struct ToolMachine {
@@ -24,6 +25,8 @@ pub struct ToolMachine {
     running: Option<Uptime>,
     /// Reason to suspend the run before its call.
     held: Option<Suspension>,
+    /// Suspended run for which the program of the call was ended.
+    waits_for: Option<RunId>,
 }
 
 impl ToolMachine {
@@ -33,6 +36,7 @@ impl ToolMachine {
             run,
             running: None,
             held: None,
+            waits_for: None,
         }
     }
 
@@ -44,12 +48,14 @@ impl ToolMachine {
         }
     }
 
-    fn call(&self, now: Timestamp) -> Call {
+    fn call(&self, now: Timestamp, before: Option<&Attempt>) -> Call {
         let spec = &self.run.spec;
         let name = spec.item.id.as_str();
         Call {
             node: name.to_owned(),
             key: idempotency_key(spec.effect_scope(), name, 0, None, None),
+            attempt: before.map_or(1, |before| before.id.number + 1),
+            undeclared: true,
             ..Call::new(Slot::Main, spec.item.clone(), spec.inputs.clone(), now)
         }
     }
@@ -60,11 +66,15 @@ impl ToolMachine {
             return Some(self.run.end_by_cancel(now.at, cause));
         }
         match state {
-            ToolState::Calling(_) => Some(self.run.end_by_failure(now.at, interrupted())),
-            ToolState::New => self
-                .held
-                .take()
-                .map(|why| RunEvent::RunSuspended(why).into()),
+            ToolState::Calling(attempt) if !repeats(attempt) => {
+                Some(self.run.end_by_failure(now.at, interrupted()))
+            }
+            ToolState::New | ToolState::Calling(_) => {
+                let held = self.held.take();
+                let waits = self.waits_for.take().map(Suspension::for_child);
+                let why = waits.or(held);
+                why.map(|why| RunEvent::RunSuspended(why).into())
+            }
             ToolState::Over(_) => None,
         }
     }
@@ -75,6 +85,11 @@ impl ToolMachine {
             .expect("the machine only emits events its own place allows");
         event
     }
+}
+
+/// True if the attempt, which was cut off, is carried out again.
+fn repeats(attempt: &Attempt) -> bool {
+    attempt.replays && attempt.effect != Effect::AtMostOnce
 }
 
 fn interrupted() -> Failure {
@@ -120,7 +135,7 @@ impl Machine for ToolMachine {
                     Life::Created | Life::Running | Life::Ended(_) => Move::End(vec![event]),
                 }
             }
-            None => Move::Call(Vec::new(), Box::new(self.call(now.at))),
+            None => Move::Call(Vec::new(), Box::new(self.call(now.at, state.attempt()))),
         }
     }
 
@@ -139,9 +154,12 @@ impl Machine for ToolMachine {
     fn conclude(&mut self, now: Tick, _slot: Slot, outcome: &CallOutcome) -> Vec<Event> {
         let since = self.running.take();
         let elapsed = since.map(|since| now.up.since(since)).unwrap_or_default();
+        let is_open = outcome.certainty == Certainty::Unknown && outcome.failure.is_some();
+        let is_once = |attempt: &Attempt| attempt.effect == Effect::AtMostOnce;
         let completed = ToolCompleted {
             result: Arc::clone(&outcome.result),
             error: outcome.failure.clone(),
+            unknown: is_open && self.state().attempt().is_some_and(is_once),
             elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
         };
         vec![self.record(now.at, completed.into())]
@@ -157,6 +175,11 @@ impl Machine for ToolMachine {
 
     fn abandon(&mut self, _slot: Slot) {
         self.running = None;
+    }
+
+    fn suspend_for(&mut self, _slot: Slot, child: RunId) {
+        self.running = None;
+        self.waits_for = Some(child);
     }
 }
 

@@ -120,6 +120,8 @@ pub struct Metadata {
     pub verify_deps: Option<Map<String, Value>>,
     /// Environment variables required for a start.
     pub env_requires: Vec<String>,
+    /// True if its program has no effects but its calls of the daemon, and repeats them in order (`replay: ordered`).
+    pub replays: bool,
     /// Patterns of the capabilities that its program may use in calls of the daemon; `None` if not declared.
     pub permissions: Option<Vec<String>>,
     /// Keys that this release does not implement, or that mean nothing. An executor must refuse the item, because the
@@ -212,6 +214,7 @@ impl Metadata {
         if metadata.tool_type.as_deref() != Some("graph") {
             metadata.output = output(&said)?;
             metadata.permissions = said.names("permissions")?;
+            metadata.replays = replays(&said, metadata.effect)?;
             metadata.env_requires = said.names("env_requires")?.unwrap_or_default();
             metadata.unread = fields.unread();
             metadata.ignored = fields.ignored();
@@ -374,6 +377,17 @@ fn effect(said: &DeclaredFields<'_>) -> Result<Option<Effect>, Error> {
     said.read("effect", expected, |word| {
         serde_json::from_value(word.clone()).ok()
     })
+}
+
+/// True if the tool declares `replay: ordered`. Such a tool is repeated, so it is not at-most-once.
+fn replays(said: &DeclaredFields<'_>, effect: Option<Effect>) -> Result<bool, Error> {
+    let is_ordered = |word: &Value| (word == "ordered").then_some(());
+    let replays = said.read("replay", "the word `ordered`", is_ordered)?;
+    if replays.is_some() && effect == Some(Effect::AtMostOnce) {
+        let expected = "left out of a tool with `effect: at_most_once`, which is never repeated";
+        return Err(wrong_type("replay", expected));
+    }
+    Ok(replays.is_some())
 }
 
 fn output(said: &DeclaredFields<'_>) -> Result<Option<OutputFormat>, Error> {

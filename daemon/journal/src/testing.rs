@@ -249,6 +249,7 @@ pub fn started(step: u32) -> Event {
         action_id: "tool:rye/core/echo".into(),
         effect: Effect::Idempotent,
         key: "k".into(),
+        replays: false,
         now: Timestamp::from_ms(0),
         items: None,
         branches: Vec::new(),

@@ -1,7 +1,7 @@
 //! A cgroup for each attempt: no process leaves it by a new session, a double fork, or an empty environment.
 //!
-//! **Owns** the cgroups `<cgroup of the daemon>/rye-<state directory>/runs/<attempt>`, and the file `cgroup` in the state
-//! directory, which has the path in use. **Never** makes anything outside the daemon's own cgroup, so an enclosing limit
+//! **Owns** the cgroups `<cgroup of the daemon>/rye-<state directory>/runs/<attempt>`, those of surviving processes in `keep`
+//! beside `runs`, and the file `cgroup` in the state directory, which has the path in use. **Never** makes anything outside the daemon's own cgroup, so an enclosing limit
 //! holds, and never moves a process.
 //!
 //! **Order.** The path is recorded before the first cgroup is made: the next daemon may start in another cgroup (another
@@ -34,6 +34,10 @@ use super::{clone, reap};
 const RECORD: &str = "cgroup";
 /// Cgroup of the attempts, below that of the state directory.
 const RUNS: &str = "runs";
+/// Cgroup of the processes that survive the daemon, beside that of the attempts.
+const KEEP: &str = "keep";
+/// Cgroup of the shim of such a process, beside that of the process.
+const SHIM: &str = "shim";
 /// Name of the cgroup of the test at the start.
 const PROBE: &str = "probe";
 /// Digits of a hash in the name of a cgroup.
@@ -65,9 +69,11 @@ pub enum Unavailable {
     State { source: io::Error },
 }
 
-/// The cgroups of the attempts of a daemon. Dropping it removes what is empty.
+/// The cgroups of the attempts of a daemon, or of a shim. Dropping it removes what is empty.
 #[derive(Debug)]
 pub struct AttemptCgroups {
+    /// Cgroup with all others.
+    base: PathBuf,
     runs: PathBuf,
     /// Tags of the attempts in progress, by the names of their cgroups.
     tags: Mutex<HashMap<String, String>>,
@@ -90,6 +96,7 @@ impl AttemptCgroups {
             source,
         })?;
         let cgroups = Arc::new(Self {
+            base: record.base,
             runs,
             tags: Mutex::default(),
         });
@@ -101,6 +108,23 @@ impl AttemptCgroups {
             }
         })?;
         Ok(cgroups)
+    }
+
+    /// Makes the cgroup of the surviving process `handle`, and in it one for its shim, which is returned too.
+    pub(super) fn keep(&self, handle: &str) -> io::Result<(PathBuf, PathBuf)> {
+        let kept = self.base.join(KEEP).join(cgroup_name(handle));
+        let shim = kept.join(SHIM);
+        fs::create_dir_all(&shim)?;
+        Ok((kept, shim))
+    }
+
+    /// The cgroups below `kept`, the cgroup of a surviving process, for its shim.
+    pub fn of_shim(kept: PathBuf) -> Arc<Self> {
+        Arc::new(Self {
+            base: kept.clone(),
+            runs: kept,
+            tags: Mutex::default(),
+        })
     }
 
     /// Starts a child in a cgroup, and kills the cgroup.
@@ -141,13 +165,14 @@ impl AttemptCgroups {
     /// Finds the attempt in whose cgroup `pid` is. Returns its tag, which is empty for an attempt that has ended.
     pub(super) fn attempt_of(&self, pid: i32) -> Option<Vec<u8>> {
         let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-        let base = self.runs.parent()?.file_name()?;
+        let base = self.base.file_name()?;
         let mut parts = Path::new(path_in(&cgroups)?).components();
         parts.find(|part| part.as_os_str() == base)?;
         let (runs, attempt) = (parts.next()?, parts.next()?);
         let name = attempt.as_os_str().to_str()?;
-        let is_attempt = runs == Component::Normal(RUNS.as_ref());
-        is_attempt.then(|| {
+        // The callers below a surviving process belong to no attempt that may call.
+        let is_attempt = [RUNS, KEEP].map(|of| Component::Normal(of.as_ref()));
+        is_attempt.contains(&runs).then(|| {
             let tags = self.tags();
             let tag = tags.get(name).map(|tag| tag.as_bytes().to_vec());
             tag.unwrap_or_default()
@@ -162,9 +187,7 @@ impl AttemptCgroups {
 
 impl Drop for AttemptCgroups {
     fn drop(&mut self) {
-        if let Some(base) = self.runs.parent() {
-            remove(base);
-        }
+        remove(&self.base);
     }
 }
 
@@ -180,6 +203,10 @@ impl AttemptCgroup {
     /// Opens its directory, for a start into it.
     pub(super) fn open(&self) -> io::Result<OwnedFd> {
         Ok(File::open(&self.path)?.into())
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// True if a process in it is alive.
@@ -249,35 +276,62 @@ pub fn end_recorded(state: &Path) -> Vec<(String, KillReceipt)> {
         })
         .collect();
     if is_populated(&runs) {
-        if let Err(error) = kill(&runs) {
-            tracing::error!(cgroup = %runs.display(), %error, "the processes of an earlier daemon could not be killed");
-        }
-        let deadline = Instant::now() + PATIENCE;
-        while is_populated(&runs) && Instant::now() < deadline {
-            thread::sleep(LOOK_AGAIN);
-        }
+        kill_and_wait(&runs);
     }
     let complete = !is_populated(&runs);
     remove(&base);
-    let receipts = held.into_iter().map(|(name, held)| {
-        let (ended, left): (Vec<_>, Vec<_>) = held
-            .into_iter()
-            .partition(|held| held.has_ended_by(Instant::now()));
-        let processes = ended.into_iter().map(|held| EndedProcess {
-            pid: held.stat.pid,
-            comm: held.stat.comm,
-            signal: Some(number(Signal::SIGKILL)),
-            exit: None,
-        });
-        let receipt = KillReceipt {
-            processes: processes.collect(),
-            survivors: left.iter().map(|held| held.stat.pid).collect(),
-            complete,
-            adopted: Vec::new(),
-        };
-        (name, receipt)
+    let receipts = held.into_iter();
+    receipts
+        .map(|(name, held)| (name, receipt(held, complete)))
+        .collect()
+}
+
+/// Kills the processes in a cgroup, and waits until they have ended.
+fn kill_and_wait(cgroup: &Path) {
+    if let Err(error) = kill(cgroup) {
+        tracing::error!(cgroup = %cgroup.display(), %error, "the processes of an earlier daemon could not be killed");
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while is_populated(cgroup) && Instant::now() < deadline {
+        thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Receipt for killed processes.
+fn receipt(held: Vec<ProcessHandle>, complete: bool) -> KillReceipt {
+    let (ended, left): (Vec<_>, Vec<_>) = held
+        .into_iter()
+        .partition(|held| held.has_ended_by(Instant::now()));
+    let processes = ended.into_iter().map(|held| EndedProcess {
+        pid: held.stat.pid,
+        comm: held.stat.comm,
+        signal: Some(number(Signal::SIGKILL)),
+        exit: None,
     });
-    receipts.collect()
+    KillReceipt {
+        processes: processes.collect(),
+        survivors: left.iter().map(|held| held.stat.pid).collect(),
+        complete,
+        adopted: Vec::new(),
+    }
+}
+
+/// Kills all processes in `kept`, the cgroup of the surviving process `handle` of the state directory `state`, and
+/// removes it. Another cgroup is left as it is. Returns the processes and the survivors among them. Blocks.
+pub(super) fn end_kept(state: &Path, handle: &str, kept: &Path) -> KillReceipt {
+    let own = name_of(state).ok().map(PathBuf::from);
+    let is_own = own.is_some_and(|own| kept.ends_with(own.join(KEEP).join(cgroup_name(handle))));
+    if !is_own || !kept.exists() {
+        return KillReceipt::default();
+    }
+    let held = members(kept).into_iter().filter_map(ProcessHandle::take);
+    let held = held.collect();
+    if is_populated(kept) {
+        kill_and_wait(kept);
+    }
+    let complete = !is_populated(kept);
+    remove(kept);
+    receipt(held, complete)
 }
 
 /// Kills what the dead daemon of this process, its parent, left in its cgroups. Does not wait. A daemon that could not
@@ -389,7 +443,8 @@ fn number_in(file: &Path, name: &str) -> Option<u64> {
     number.parse().ok()
 }
 
-fn members(cgroup: &Path) -> Vec<Stat> {
+/// Living processes in a cgroup and below. A concurrent fork may be missing.
+pub(super) fn members(cgroup: &Path) -> Vec<Stat> {
     let list = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
     let own = list.lines().filter_map(|pid| pid.parse().ok());
     let mut members: Vec<Stat> = own.filter_map(Stat::read).filter(Stat::is_alive).collect();

@@ -7,10 +7,11 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use rye_core::memory::Charge;
 use rye_core::model::KillReceipt;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 /// End of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit {
     /// Exit code.
     Code(i32),
@@ -50,7 +51,7 @@ impl fmt::Display for Exit {
 }
 
 /// Reason of a stop, ordered by force: only a stronger reason replaces an earlier one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StopReason {
     /// On request: TERM, the grace period of the plan, KILL.
     Cancel,
@@ -150,7 +151,7 @@ impl fmt::Debug for Captured {
 }
 
 /// Resources that a child used, with its own children that it waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
     pub cpu: Duration,
     /// Most resident memory of one process, in KiB. `None` if it is not above that of the daemon so far: a child begins
@@ -159,7 +160,7 @@ pub struct Usage {
 }
 
 /// Limit of a cgroup.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CgroupLimit {
     Memory,
     Pids,

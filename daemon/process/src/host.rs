@@ -6,13 +6,14 @@ use std::{fs, io};
 use nix::sys::prctl;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
+use serde::{Deserialize, Serialize};
 
 /// Process name of the daemon, which also identifies other daemons.
 pub(super) const NAME: &str = "ryed";
 
 /// Limit on open files as inherited by the daemon. Children get it back: a high limit slows programs that walk all
 /// descriptors, and breaks those that use `select`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenFiles {
     pub(super) soft: rlim_t,
     pub(super) hard: rlim_t,

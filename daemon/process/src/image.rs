@@ -353,7 +353,7 @@ fn open_descriptors(plan: &Plan) -> io::Result<(Vec<OwnedFd>, OurEnds)> {
 }
 
 /// A sealed memory file with `content`.
-fn sealed(content: &[u8]) -> io::Result<OwnedFd> {
+pub(super) fn sealed(content: &[u8]) -> io::Result<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let mut file = File::from(memfd_create(c"rye-verified", flags)?);
     file.write_all(content)?;

@@ -3,7 +3,7 @@
 //!
 //! **Owns** every fork of the daemon. [`parent`] runs `ryed` as two processes. [`Spawner`] starts a [`Plan`], and
 //! [`Running::finish`] follows the process to its end. [`end_leftovers`] ends processes of an earlier daemon. [`Peer`]
-//! finds the origin of a caller. **Never** decides what to run or what a result means.
+//! finds the origin of a caller. A [`shim`] keeps a process while the daemon is away. **Never** decides what to run or what a result means.
 //!
 //! ```text
 //! ryed (parent: subreaper, waits, forwards signals)
@@ -54,9 +54,12 @@ mod members;
 mod signal_scope;
 
 mod image;
-pub mod parent;
 mod peer;
 mod sweep;
+
+pub mod shim;
+
+pub mod parent;
 
 mod running;
 

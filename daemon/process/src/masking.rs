@@ -89,6 +89,16 @@ impl Masker {
         )
     }
 
+    /// Returns the search texts, for [`Masker::of_texts`] in another process.
+    pub fn texts(&self) -> &[Zeroizing<Vec<u8>>] {
+        &self.texts
+    }
+
+    /// Makes a masker of the search texts of another one, for output.
+    pub fn of_texts(texts: Vec<Vec<u8>>) -> Self {
+        Self::of(texts.into_iter().map(Zeroizing::new).collect(), true)
+    }
+
     /// True if there are no secrets.
     pub const fn is_empty(&self) -> bool {
         self.finder.is_none()

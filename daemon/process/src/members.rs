@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 
-use super::cgroup::AttemptCgroup;
+use super::cgroup;
 use super::plan::ATTEMPT_VARIABLE;
 use super::procfs::{self, Stat, Variable};
 
@@ -26,7 +26,7 @@ pub struct Members {
     adopter: Option<i32>,
     tag: String,
     /// Cgroup of the attempt, if the host has one for it.
-    cgroup: Option<Arc<AttemptCgroup>>,
+    cgroup: Option<PathBuf>,
 }
 
 /// A port on which a process of an attempt listens.
@@ -60,7 +60,7 @@ impl Members {
         leader: i32,
         adopter: Option<i32>,
         tag: String,
-        cgroup: Option<Arc<AttemptCgroup>>,
+        cgroup: Option<PathBuf>,
     ) -> Self {
         Self {
             leader,
@@ -73,7 +73,7 @@ impl Members {
     /// Returns the living processes. Without a cgroup, these are the tree of the leader, and what was adopted from it.
     fn all(&self) -> Vec<Stat> {
         if let Some(cgroup) = &self.cgroup {
-            return cgroup.members();
+            return cgroup::members(cgroup);
         }
         let mut members = procfs::tree(self.leader);
         let adopted = self.adopter.into_iter().flat_map(|adopter| {

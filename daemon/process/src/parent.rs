@@ -10,7 +10,8 @@
 //!
 //! **Order.** While the daemon lives, signals are passed on and adopted zombies reaped. When it ends, the parent adopts
 //! its children. Each is killed, which makes its own children adopted, until there are none. Only then is the daemon
-//! restarted, or the parent ends with its exit code. **Failure.** The daemon died if a signal or a panic ended it. Any
+//! restarted, or the parent ends with its exit code. A shim and what it keeps are spared ([`shim`](super::shim)).
+//! **Failure.** The daemon died if a signal or a panic ended it. Any
 //! other exit code is its own decision: it was requested to stop, it cannot start here, or its data is damaged, which a
 //! restart does not improve. A passed-on signal is a stop request, however the daemon ends then. The next daemon
 //! receives the cause of death, as far as the parent knows it, and uses it to find the run that caused the crash.
@@ -37,7 +38,7 @@ use rye_core::model::Death;
 use super::ending::Exit;
 use super::error::Error;
 use super::procfs::{self, Stat};
-use super::{cgroup, oom, reap};
+use super::{cgroup, oom, reap, shim};
 
 /// Signals that are passed on to the daemon.
 const PASSED_ON: [Signal; 6] = [
@@ -158,7 +159,7 @@ pub fn run(
         let death = cause(exit, kills, oom::kills());
         // Processes that root moved out of their cgroup, and all on a host without cgroups, are found as orphans.
         cgroup::kill_recorded(state);
-        let sweep = || end_orphans(&signals).map_err(failed("end what the daemon left"));
+        let sweep = || end_orphans(&signals, state).map_err(failed("end what the daemon left"));
         let mut swept = sweep()?;
         cgroup::remove_recorded(state);
         if asked || swept.stop_requested || !died(exit) {
@@ -313,58 +314,63 @@ struct Swept {
     has_survivors: bool,
 }
 
-/// Kills all children until there are none, or `PATIENCE` ends. The children of a killed process are adopted in turn.
-fn end_orphans(signals: &SignalFd) -> io::Result<Swept> {
+/// Kills all children but shims until there are none, or `PATIENCE` ends. The children of a killed process are adopted
+/// in turn; those of a shim are adopted by it.
+fn end_orphans(signals: &SignalFd, state: &Path) -> io::Result<Swept> {
     let mut asked = false;
     let deadline = Instant::now() + PATIENCE;
     loop {
+        let shims = shim::living(state);
         let orphans: Vec<Stat> = procfs::children_of_single_thread(getpid().as_raw())
             .into_iter()
             .filter_map(Stat::read)
-            .filter(Stat::is_alive)
+            .filter(|stat| stat.is_alive() && !shims.contains(&(stat.pid, stat.start_time)))
             .collect();
         for orphan in &orphans {
-            let pid = Pid::from_raw(orphan.pid);
-            // An unreaped child keeps its pid; the same holds for the group of a group leader.
-            let killed = if orphan.group == orphan.pid {
-                killpg(pid, Signal::SIGKILL)
-            } else {
-                kill(pid, Signal::SIGKILL)
-            };
-            if let Err(error) = killed {
-                tracing::warn!(%pid, comm = orphan.comm, %error, "a process could not be killed");
-            }
+            end_orphan(orphan);
         }
-        loop {
+        // A child that has died since they were listed may have passed on its own.
+        let mut has_reaped = false;
+        let is_childless = loop {
             match reap::any() {
-                Ok(Some(_)) => {}
-                Ok(None) => break,
-                Err(Errno::ECHILD) => {
-                    asked |= is_stop_requested(signals)?;
-                    return Ok(Swept {
-                        stop_requested: asked,
-                        has_survivors: false,
-                    });
-                }
+                Ok(Some(_)) => has_reaped = true,
+                Ok(None) => break false,
+                Err(Errno::ECHILD) => break true,
                 Err(errno) => return Err(errno.into()),
             }
-        }
-        if Instant::now() >= deadline {
+        };
+        asked |= is_stop_requested(signals)?;
+        let is_late = Instant::now() >= deadline;
+        if is_childless || is_late || (orphans.is_empty() && !has_reaped) {
             for orphan in &orphans {
-                tracing::error!(
-                    pid = orphan.pid,
-                    comm = orphan.comm,
-                    "a process does not end although it was killed"
-                );
+                if is_late && !is_childless {
+                    tracing::error!(
+                        pid = orphan.pid,
+                        comm = orphan.comm,
+                        "a process does not end although it was killed"
+                    );
+                }
             }
-            asked |= is_stop_requested(signals)?;
             return Ok(Swept {
                 stop_requested: asked,
-                has_survivors: true,
+                has_survivors: is_late && !is_childless && !orphans.is_empty(),
             });
         }
-        asked |= is_stop_requested(signals)?;
         wait(signals, PollTimeout::from(LOOK_AGAIN_MS))?;
+    }
+}
+
+/// Kills a child, and its group if it leads one.
+fn end_orphan(orphan: &Stat) {
+    let pid = Pid::from_raw(orphan.pid);
+    // An unreaped child keeps its pid; the same holds for the group of a group leader.
+    let killed = if orphan.group == orphan.pid {
+        killpg(pid, Signal::SIGKILL)
+    } else {
+        kill(pid, Signal::SIGKILL)
+    };
+    if let Err(error) = killed {
+        tracing::warn!(%pid, comm = orphan.comm, %error, "a process could not be killed");
     }
 }
 

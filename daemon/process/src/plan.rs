@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Stream of an attempt. Its lines are not mixed with those of the other stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
@@ -26,7 +28,7 @@ pub const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 pub const KILL_GRACE: Duration = Duration::from_secs(3);
 
 /// Everything that a new process receives; it inherits nothing else.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Plan {
     /// Program: absolute, relative to `cwd`, the path of one of `files`, or, without a slash, looked up in the `PATH`
     /// of `env`.
@@ -50,7 +52,7 @@ pub struct Plan {
 }
 
 /// Standard input of a process.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub enum Input {
     /// These bytes and then the end; none means `/dev/null`.
     Bytes(Vec<u8>),

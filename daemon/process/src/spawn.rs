@@ -96,6 +96,11 @@ impl Spawner {
         Inheritance::of_children(self.shared.open_files)
     }
 
+    /// Limit on open files of the processes.
+    pub fn open_files(&self) -> OpenFiles {
+        self.shared.open_files
+    }
+
     pub fn cgroups(&self) -> Option<&Arc<AttemptCgroups>> {
         self.shared.cgroups.as_ref()
     }

@@ -81,7 +81,7 @@ impl Orphans {
 
     /// The processes of the attempt while its leader lives.
     pub(super) fn members(&self) -> Members {
-        let cgroup = self.cgroup.clone();
+        let cgroup = self.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned());
         Members::new(self.leader, self.adopter, self.tag.clone(), cgroup)
     }
 

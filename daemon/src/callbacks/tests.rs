@@ -14,6 +14,7 @@ fn attempt() -> ProgramAttempt {
         key: "key".to_owned(),
         tag: "r-1.key.1".to_owned(),
         layer: None,
+        replays: false,
     }
 }
 

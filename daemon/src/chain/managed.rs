@@ -26,6 +26,16 @@ pub struct ManagedPlan {
     pub probes: ProbePlan,
 }
 
+/// An attempt that was started.
+#[derive(Debug)]
+pub struct KeptPlan {
+    /// Name of the managed process, for people.
+    pub name: String,
+    /// Time between TERM and KILL when it is stopped.
+    pub grace: Duration,
+    pub probes: ProbePlan,
+}
+
 /// What the probes of an attempt test.
 #[derive(Debug)]
 pub struct ProbePlan {
@@ -93,7 +103,22 @@ pub fn managed(
         tag: tag(&origin.run, &origin.key, origin.attempt),
         name: spec.name.clone(),
         fixed_ports: fixed_ports(spec),
-        probes: ProbePlan {
+        probes: ProbePlan::new(spec, AttemptPorts { numbers, can_move }),
+    })
+}
+
+/// Plans the rest of an attempt of `spec` that was started with these ports.
+pub fn kept(spec: &ProcessSpec, ports: AttemptPorts) -> KeptPlan {
+    KeptPlan {
+        name: spec.name.clone(),
+        grace: spec.grace(),
+        probes: ProbePlan::new(spec, ports),
+    }
+}
+
+impl ProbePlan {
+    fn new(spec: &ProcessSpec, AttemptPorts { numbers, can_move }: AttemptPorts) -> Self {
+        Self {
             ready: spec.ready.clone(),
             ready_timeout: spec.ready_timeout(),
             healthy: spec.healthy.clone(),
@@ -103,8 +128,8 @@ pub fn managed(
             } else {
                 Vec::new()
             },
-        },
-    })
+        }
+    }
 }
 
 /// The ports of `spec` whose numbers the request has.

@@ -19,7 +19,7 @@ use super::error::Error;
 use super::fields::malformed;
 use super::given;
 use super::interpreter::{self, Interpreter};
-use super::managed::ManagedPlan;
+use super::managed::{KeptPlan, ManagedPlan};
 use super::origin::CallOrigin;
 use super::process_plan::{OutputForm, ProcessPlan, tag};
 use super::request::{self, RequestPlan};
@@ -42,6 +42,8 @@ pub enum Plan {
     Process(Box<ProcessPlan>),
     /// An attempt of a managed process.
     Managed(Box<ManagedPlan>),
+    /// An attempt of a managed process that an earlier daemon started.
+    Kept(Box<KeptPlan>),
     Http(Box<RequestPlan>),
     Mcp(Box<mcp::Plan>),
     /// A graph run, which is not carried out as a call.
@@ -60,7 +62,9 @@ impl Plan {
                 OutputForm::Declared(_) => TextForm::Process,
             },
             Self::Mcp(_) => TextForm::Blocks,
-            Self::Managed(_) | Self::Http(_) | Self::Graph | Self::Thread(_) => TextForm::Data,
+            Self::Managed(_) | Self::Kept(_) | Self::Http(_) | Self::Graph | Self::Thread(_) => {
+                TextForm::Data
+            }
         }
     }
 
@@ -69,6 +73,7 @@ impl Plan {
         match self {
             Self::Native(_) => json!({"primitive": "native"}),
             Self::Managed(plan) => json!({"primitive": "managed", "name": plan.name}),
+            Self::Kept(plan) => json!({"primitive": "managed", "name": plan.name}),
             Self::Process(plan) => plan.described(),
             Self::Http(plan) => plan.described(),
             Self::Mcp(plan) => plan.described(),
@@ -101,6 +106,7 @@ pub fn plan(
     timeout: Option<Duration>,
     trace: Option<&mut Vec<Value>>,
 ) -> Result<Plan, Error> {
+    check_replay(chain)?;
     match chain.terminal {
         Terminal::Native(tool) => Ok(Plan::Native(NativeCall {
             tool,
@@ -142,8 +148,18 @@ pub fn plan(
     }
 }
 
+/// Refuses `replay` of a tool that is no program.
+fn check_replay(chain: &Chain) -> Result<(), Error> {
+    if !chain.replays() || chain.terminal == Terminal::Process {
+        return Ok(());
+    }
+    let problem = "goes with a tool that runs as a program: leave it out";
+    Err(malformed(chain.tool(), "replay", problem))
+}
+
 /// Fails if no call of `chain` can be planned, whatever its parameters are.
 pub fn check_settings(chain: &Chain) -> Result<(), Error> {
+    check_replay(chain)?;
     if chain.terminal == Terminal::Process && !shell::is(chain.tool()) {
         let _command = Settings::merge(chain, &KEYS)?.command()?;
     }

@@ -22,6 +22,8 @@ pub enum OutputForm {
 pub struct CallbackAuthority {
     /// Permissions that the tool declares, a layer below those of its run.
     pub declared: Option<Layer>,
+    /// True if the program repeats its calls in order.
+    pub replays: bool,
 }
 
 /// A process, and the conversion of its output.

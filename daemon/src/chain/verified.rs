@@ -94,9 +94,15 @@ impl Chain {
         }
     }
 
-    /// Effect of a second execution, if the tool declares it.
+    /// Effect of a second execution, if the tool declares it. A program that repeats its calls in order may be repeated.
     pub fn effect(&self) -> Option<Effect> {
-        self.tool().metadata.effect
+        let declared = self.tool().metadata.effect;
+        declared.or_else(|| self.replays().then_some(Effect::Idempotent))
+    }
+
+    /// True if the program of the tool repeats its calls of the daemon in order.
+    pub fn replays(&self) -> bool {
+        self.tool().metadata.replays
     }
 
     /// Conversion of what the process prints, as the nearest element of the chain declares it.

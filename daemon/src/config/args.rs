@@ -1,5 +1,6 @@
 //! Command line of `ryed`.
 
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
@@ -61,6 +62,14 @@ pub enum Command {
         /// Directories of projects
         #[arg(long = "project", value_name = "DIR", required = true, num_args = 1..)]
         projects: Vec<PathBuf>,
+    },
+    /// Keep a process that survives the daemon. Only the daemon starts it.
+    #[command(hide = true)]
+    Shim {
+        /// Descriptors that the daemon has opened.
+        plan: RawFd,
+        ready: RawFd,
+        lock: RawFd,
     },
 }
 

@@ -44,8 +44,10 @@ pub fn permit(spec: &Spec, primary: Primary, item: &ItemRef) -> Result<(), Failu
 
 /// Authority of the program of `tool` in calls of the daemon; `None` if it may make none.
 pub(super) fn callbacks(tool: &Item) -> Option<CallbackAuthority> {
+    let replays = tool.metadata.replays;
     let Some(patterns) = &tool.metadata.permissions else {
-        return Some(CallbackAuthority::default());
+        let declared = None;
+        return Some(CallbackAuthority { declared, replays });
     };
     let patterns = patterns.iter();
     let patterns: Vec<_> = patterns.map(|text| capability::normalise(text)).collect();
@@ -56,5 +58,6 @@ pub(super) fn callbacks(tool: &Item) -> Option<CallbackAuthority> {
     };
     (!is_empty).then_some(CallbackAuthority {
         declared: Some(declared),
+        replays,
     })
 }

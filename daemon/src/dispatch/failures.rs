@@ -30,7 +30,7 @@ pub(super) fn unplanned(error: &chain::Error) -> Failure {
 }
 
 /// Failure of an action whose process did not start.
-pub(super) fn unstarted(error: &process::Error) -> Failure {
+pub fn unstarted(error: &process::Error) -> Failure {
     if matches!(error, process::Error::ProgramNotFound { .. }) {
         no_program(with_sources(error))
     } else {

@@ -3,6 +3,8 @@
 //! **Failure**: an attempt ends well only with the exit code 0. If something listens on the port that the process is to
 //! open, the attempt does not start.
 
+mod survivor;
+
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -23,14 +25,14 @@ use tokio::time::timeout;
 use super::failures::{refused, unstarted};
 use super::outcome::process_end;
 use super::{Dispatcher, Planner, Unsuccessful, Work, permit};
-use crate::chain::{self, InheritedVariables, ManagedPlan, Plan};
+use crate::chain::{self, InheritedVariables, KeptPlan, ManagedPlan, Plan};
 use crate::models;
 use crate::probes::{Probes, Report, Verdict, signs};
 use crate::process_log::ProcessLog;
 use crate::services::{AttemptCtx, Order, Prepared};
 use crate::stop::Urgency;
 use rye_process::masking::Masker;
-use rye_process::{Source, StopReason, Stopper, Tap};
+use rye_process::{Exited, Source, StopReason, Stopper, Tap};
 
 /// Time limit of an attempt to connect.
 const PROBE_TIME: Duration = Duration::from_secs(2);
@@ -84,15 +86,11 @@ impl Dispatcher {
                 return Err(Failure::permanent("port_in_use", text).decided().into());
             }
         }
+        if cx.spec.process().is_some_and(|spec| spec.survive) {
+            return survivor::start(&self.spawner, plan, cx, masker, work).await;
+        }
         let log = cx.services.process_logs.of(&cx.run);
-        let report = |report| match report {
-            Report::Ready => cx.ready.notify_one(),
-            Report::Unready(why) => {
-                let attempt = cx.attempt;
-                cx.note(ProcessUnready { attempt, why }.into());
-            }
-            Report::Warning(text) => cx.warn(text),
-        };
+        let report = reporter(cx);
         let (signs, observer) = signs(&plan.probes.ready, &report);
         let running = self.spawner.start(plan.process, &plan.tag).await;
         // The program was executed, or never is.
@@ -133,32 +131,80 @@ impl Dispatcher {
         log.close().await;
         cx.output.close().await;
         let exited = exited.map_err(|error| refused(&error))?;
-        let mut end = process_end(pid, &exited, cx.stop.urgency());
-        let was_stopped = matches!(
-            exited.ended_by,
-            Some(StopReason::Cancel | StopReason::Kill { .. })
-        );
-        let verdict = verdict.get();
-        let verdict = verdict.filter(|_| was_stopped && cx.stop.urgency() == Urgency::None);
-        if let Some(verdict) = verdict {
-            end.cause = verdict.cause();
-        }
-        cx.note_process_end(end.clone());
-        work.stopped = was_stopped && verdict.is_none();
-        work.receipt.merge(exited.receipt);
-        work.certainty = Certainty::Known;
-        let failure = match verdict {
-            Some(verdict) => Some(verdict.failure(&plan.name)),
-            None => failure(&plan.name, &end),
+        let end = End {
+            pid,
+            exited,
+            verdict: verdict.get(),
         };
-        work.process = Some(Box::new(end));
-        match failure {
-            None => Ok(Value::Null),
-            Some(failure) => {
-                work.printed = Some(printed(&log, work.process.as_deref()));
-                Err(failure.into())
-            }
+        conclude(&plan.name, end, &log, cx, work)
+    }
+}
+
+/// Follows an attempt that an earlier daemon started, and that a shim keeps.
+pub(super) async fn kept(
+    plan: &KeptPlan,
+    cx: &AttemptCtx,
+    work: &mut Work,
+) -> Result<Value, Box<Unsuccessful>> {
+    survivor::follow_again(plan, cx, work).await
+}
+
+/// The end of an attempt.
+struct End<'a> {
+    pid: i32,
+    exited: Exited,
+    /// The reason for which it was to be stopped without a request.
+    verdict: Option<&'a Verdict>,
+}
+
+/// Records the end of an attempt, and returns its result.
+fn conclude(
+    name: &str,
+    End {
+        pid,
+        exited,
+        verdict,
+    }: End<'_>,
+    log: &ProcessLog,
+    cx: &AttemptCtx,
+    work: &mut Work,
+) -> Result<Value, Box<Unsuccessful>> {
+    let mut end = process_end(pid, &exited, cx.stop.urgency());
+    let was_stopped = matches!(
+        exited.ended_by,
+        Some(StopReason::Cancel | StopReason::Kill { .. })
+    );
+    let verdict = verdict.filter(|_| was_stopped && cx.stop.urgency() == Urgency::None);
+    if let Some(verdict) = verdict {
+        end.cause = verdict.cause();
+    }
+    cx.note_process_end(end.clone());
+    work.stopped = was_stopped && verdict.is_none();
+    work.receipt.merge(exited.receipt);
+    work.certainty = Certainty::Known;
+    let failure = match verdict {
+        Some(verdict) => Some(verdict.failure(name)),
+        None => failure(name, &end),
+    };
+    work.process = Some(Box::new(end));
+    match failure {
+        None => Ok(Value::Null),
+        Some(failure) => {
+            work.printed = Some(printed(log, work.process.as_deref()));
+            Err(failure.into())
         }
+    }
+}
+
+/// Returns the receiver of the reports of an attempt.
+fn reporter(cx: &AttemptCtx) -> impl Fn(Report) + Sync + '_ {
+    |report| match report {
+        Report::Ready => cx.ready.notify_one(),
+        Report::Unready(why) => {
+            let attempt = cx.attempt;
+            cx.note(ProcessUnready { attempt, why }.into());
+        }
+        Report::Warning(text) => cx.warn(text),
     }
 }
 

@@ -1,19 +1,22 @@
 //! Calls that run as processes.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use rye_core::machine::Certainty;
+use rye_core::model::{Effect, EndCause, Slot};
 use rye_process::masking::Masker;
 use rye_process::{Exit, StopReason, Stopper};
 use serde_json::Value;
 
 use super::failures::{refused, unstarted};
-use super::logged_output::LoggedOutput;
 use super::outcome::{bound, judge, printed, process_end};
 use super::{Dispatcher, Unsuccessful, Work};
-use crate::callbacks::{ProgramAttempt, Registered};
+use crate::callbacks::{Halt, ProgramAttempt, Registered};
 use crate::chain::{CallbackAuthority, ProcessPlan};
+use crate::logged_output::LoggedOutput;
 use crate::services::{AttemptCtx, memory_exceeded};
+use crate::stop::Urgency;
 
 impl Dispatcher {
     /// Runs the process of a call. Its program may call the daemon meanwhile.
@@ -29,20 +32,38 @@ impl Dispatcher {
             Some(registered) => Arc::new(masker.and(registered.token())),
             None => Arc::clone(masker),
         };
-        let ended = self.contained(plan, cx, masker, work).await;
-        if let Some(registered) = registered {
-            registered.end().await;
+        let program = registered.as_ref();
+        let ended = self.contained(plan, cx, masker, work, program).await;
+        let Some(registered) = registered else {
+            return ended;
+        };
+        let halt = registered.halt();
+        registered.end().await;
+        // A stop of the run comes first.
+        match halt.filter(|_| cx.stop.urgency() == Urgency::None) {
+            None => ended,
+            Some(Halt::Parked(child)) => {
+                work.parked = Some(child);
+                ended
+            }
+            Some(Halt::Diverged { failure, data }) => {
+                (work.stopped, work.certainty) = (false, Certainty::Known);
+                Err(Box::new(Unsuccessful {
+                    data,
+                    failure: *failure,
+                }))
+            }
         }
-        ended
     }
 
-    /// Runs the process of a call to its end.
+    /// Runs the process of a call to its end, or stops it when the order of its calls requires that.
     async fn contained(
         &self,
         plan: ProcessPlan,
         cx: &AttemptCtx,
         masker: Arc<Masker>,
         work: &mut Work,
+        caller: Option<&Registered>,
     ) -> Result<Value, Box<Unsuccessful>> {
         let seconds = plan.process.timeout.as_secs_f64();
         let limit = format!("{seconds} s (more with {})", plan.time_set_by);
@@ -67,13 +88,18 @@ impl Dispatcher {
             exited = running.finish(stopper.listen()) => exited,
             never = cx.stop.forward(cx.stop.due(), &stopper) => match never {},
             never = cx.output.write() => match never {},
+            never = stop_halted(caller, &stopper) => match never {},
         };
         let kept = exited
             .as_ref()
             .map_or(&[][..], |exited| exited.stdout.bytes.as_slice());
         live.close(kept).await;
         let mut exited = exited.map_err(|error| refused(&error))?;
-        let end = process_end(pid, &exited, cx.stop.urgency());
+        let mut end = process_end(pid, &exited, cx.stop.urgency());
+        let halt = caller.and_then(Registered::halt);
+        if let (EndCause::Cancelled, Some(Halt::Parked(_))) = (end.cause, halt) {
+            end.cause = EndCause::Parked;
+        }
         cx.note_process_end(end.clone());
         work.process = Some(Box::new(end));
         bound(&mut exited.stdout, most);
@@ -100,9 +126,20 @@ impl Dispatcher {
     }
 }
 
+/// Stops a program when the order of its calls requires that.
+async fn stop_halted(program: Option<&Registered>, stopper: &Stopper) -> Infallible {
+    if let Some(program) = program {
+        program.halted().await;
+        stopper.stop(StopReason::Cancel);
+    }
+    std::future::pending().await
+}
+
 /// Lets the program of `plan` call the daemon, if it may.
 fn register(plan: &mut ProcessPlan, cx: &AttemptCtx) -> Option<Registered> {
-    let CallbackAuthority { declared } = plan.callbacks.take()?;
+    let CallbackAuthority { declared, replays } = plan.callbacks.take()?;
+    // An at-most-once call is not repeated, so nor are its calls. A hook is not started again after a suspension.
+    let repeats = cx.effect != Effect::AtMostOnce && !matches!(cx.slot, Slot::Hook(_));
     let attempt = ProgramAttempt {
         run: cx.run.clone(),
         step: cx.step,
@@ -112,6 +149,7 @@ fn register(plan: &mut ProcessPlan, cx: &AttemptCtx) -> Option<Registered> {
         key: cx.key.clone(),
         tag: plan.tag.clone(),
         layer: declared,
+        replays: replays && repeats,
     };
     let mut random = [0; 32];
     getrandom::fill(&mut random).expect("the kernel has a random source");

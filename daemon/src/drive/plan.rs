@@ -80,6 +80,7 @@ impl<K: Kind> Plan<K> {
             if let Some(effect) = found {
                 (call.effect, call.undeclared) = (effect, false);
             }
+            call.replays = K::replays(plan);
             call.result_text = K::result_text(plan);
             if !self.machine.looked_up(&call) {
                 return;

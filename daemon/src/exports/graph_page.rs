@@ -463,6 +463,7 @@ pub(super) fn entry_of_run(event: &RunEvent) -> Option<String> {
         | RunEvent::ProcessStarted(_)
         | RunEvent::ProcessExited(_)
         | RunEvent::CallbackStarted(_)
+        | RunEvent::CallbackEnded(_)
         | RunEvent::ToolCallProgress(_)
         | RunEvent::HooksBegun(_)
         | RunEvent::BudgetHeld(_)

@@ -13,8 +13,10 @@ use rye_core::clock::Timestamp;
 use super::{LogCursor, LogRange};
 use rye_process::Source;
 
-const NEW: &str = "out.log";
-const OLD: &str = "out.log.1";
+pub(super) const NEW: &str = "out.log";
+pub(super) const OLD: &str = "out.log.1";
+/// File with the position up to which lines were taken in.
+const MARK: &str = "exported";
 /// Maximum length of a file in bytes.
 const MOST_BYTES: u64 = 8 << 20;
 /// Bytes at the end of a file in which its last whole line is.
@@ -84,7 +86,7 @@ impl OutputLine {
         self.position.saturating_sub(self.bytes)
     }
 
-    fn read(line: &[u8]) -> Option<Self> {
+    pub(super) fn read(line: &[u8]) -> Option<Self> {
         let mut parts = line.splitn(5, |byte| *byte == b' ');
         let mut number = || str::from_utf8(parts.next()?).ok();
         let position = number()?.parse().ok()?;
@@ -187,12 +189,26 @@ impl Appender {
     }
 }
 
-fn opened(directory: &Path, name: &str) -> io::Result<Option<File>> {
+pub(super) fn opened(directory: &Path, name: &str) -> io::Result<Option<File>> {
     match File::open(directory.join(name)) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Returns the position up to which lines were taken in, and moves it to `position`, if that is behind it. Blocks.
+pub(super) fn mark(directory: &Path, position: Option<LogCursor>) -> io::Result<LogCursor> {
+    let path = directory.join(MARK);
+    let before = match fs::read_to_string(&path) {
+        Ok(text) => LogCursor::parse(&text).unwrap_or_default(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => LogCursor::default(),
+        Err(error) => return Err(error),
+    };
+    if let Some(position) = position.filter(|position| *position > before) {
+        fs::write(path, position.to_string())?;
+    }
+    Ok(before)
 }
 
 /// Returns the position of the last line; `None` if there is none. Blocks.

@@ -205,3 +205,51 @@ async fn runs_with_files_are_found_and_removed() {
     logs.remove(&rig.run).unwrap();
     assert_eq!(logs.runs().unwrap(), []);
 }
+
+/// Texts of the lines that a follower has not seen.
+async fn taken(log: &Arc<ProcessLog>, tail: Tail) -> (Tail, Vec<String>) {
+    let (tail, lines) = log.take_in(tail).await;
+    (tail, lines.into_iter().map(|line| line.text).collect())
+}
+
+#[tokio::test]
+async fn lines_of_a_shim_are_taken_in_once_across_daemons_and_files() {
+    let rig = Rig::new();
+    let shim = rig.logs().of(&rig.run);
+    attempt(&shim, 1, "before\n").await;
+    shim.begin(2, None).await;
+    let log = rig.logs().of(&rig.run);
+    let mut tail = log.follow(2, None);
+    for number in 0..3 {
+        shim.receive(Source::Stdout, format!("line {number}\n").as_bytes());
+        shim.close().await;
+        let (next, lines) = taken(&log, tail).await;
+        assert_eq!(lines, [format!("line {number}")]);
+        tail = next;
+    }
+    // A file is full twice before the follower looks again.
+    let filling = "x".repeat(1000);
+    for _ in 0..20 {
+        for _ in 0..500 {
+            shim.receive(Source::Stdout, format!("{filling}\n").as_bytes());
+        }
+        shim.close().await;
+        let (next, lines) = taken(&log, tail).await;
+        assert_eq!(lines.len(), 500);
+        tail = next;
+    }
+    assert!(rig.file("out.log.1").exists());
+    drop((log, tail));
+    // The next daemon reads the attempt again, and passes on only what is new.
+    shim.receive(Source::Stderr, b"last\n");
+    shim.close().await;
+    let later = rig.logs().of(&rig.run);
+    let tail = later.follow(2, None);
+    let (_, lines) = taken(&later, tail).await;
+    assert_eq!(lines, ["last"]);
+    assert_eq!(
+        texts(&later.read(LogRange::Last(1)).await.unwrap()),
+        ["last"]
+    );
+    assert!(later.recent(Source::Stdout).contains(&filling));
+}

@@ -55,6 +55,7 @@ pub(super) fn process(view: &ProcessView, figures: Option<&Figures>) -> v1::Proc
         command: view.command.clone(),
         args: view.args.clone().unwrap_or_default(),
         cwd: view.cwd.clone().unwrap_or_default(),
+        survive: view.survive,
         ports: view
             .ports
             .iter()

@@ -178,6 +178,7 @@ fn start_request(request: v1::StartProcessRequest) -> ProcessRequest {
         restart: decode::given(&request.restart),
         max_restarts: request.max_restarts,
         grace: seconds(request.grace_ms),
+        survive: Some(request.survive),
     }
 }
 

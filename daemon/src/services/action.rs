@@ -114,6 +114,7 @@ impl Prepared {
                 Plan::Native(_)
                 | Plan::Process(_)
                 | Plan::Managed(_)
+                | Plan::Kept(_)
                 | Plan::Http(_)
                 | Plan::Mcp(_),
             )

@@ -5,7 +5,8 @@
 //! an action of the run, so it is refused with the same code as that. **Order.** `callback_started` and the child run
 //! are one commit, which the journal refuses once the run is being stopped. A task of the supervisor completes the call,
 //! even if the program drops the connection. **Failure.** When the program ends first, its child runs are cancelled, and
-//! killed if they do not end within [`GRACE`].
+//! killed if they do not end within [`GRACE`]. A program that repeats its calls is ended while one of them is suspended,
+//! and if it makes another call than before ([`super::shared_call`]).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,18 +18,22 @@ use rye_core::cas::InputHashes;
 use rye_core::definition::Authority;
 use rye_core::error::with_sources;
 use rye_core::id::{ItemRef, RunId};
-use rye_core::model::event::{CallbackStarted, ToolCallProgress, Warning};
-use rye_core::model::{Callback, Event, Failure, Kill, Life, Object, Run, RunKind, Spec};
-use rye_core::seal::sha256_hex;
-use rye_journal::{Change, KeyOwner, RefusalReason};
+use rye_core::model::event::{CallbackEnded, CallbackStarted, ToolCallProgress, Warning};
+use rye_core::model::{
+    Callback, DIVERGED, Event, Failure, Kill, Life, Object, Outcome, Run, RunKind, Spec,
+    SuspendReason,
+};
+use rye_journal::{Change, RefusalReason};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::error::Error;
 use super::execute::{Executed, Lookup};
-use super::handle::{Begin, Beginner, CALLBACK_KEY, EnvelopeRequest, Launch, Supervisor};
-use crate::callbacks::{Closed, Program};
+use super::handle::{Begin, Beginner, EnvelopeRequest, Launch, Supervisor};
+use super::shared_call::{CallKeys, Shared, SharedKey};
+use crate::callbacks::{Closed, Halt, Program, Turn};
 use crate::chain::{CallOrigin, Chain, Plan};
+use crate::children;
 use crate::dispatch;
 use crate::drive;
 use crate::index::FetchRequest;
@@ -36,9 +41,12 @@ use crate::port::{ChildRequest, Nest, Nested, NestedCallback};
 use crate::projects::ProjectRef;
 use crate::services::{Envelope, Order, Prepared, TraceMode};
 use crate::stop::CancelMode;
+use rye_host::task;
 
 /// Time that the child runs of a program have to end after it has ended.
 const GRACE: Duration = Duration::from_secs(5);
+/// Time that a program which repeats its calls waits for a suspended run before it is ended.
+const PARK_AFTER: Duration = Duration::from_secs(5);
 /// Longest idempotency key, and longest message of a report of progress, in bytes.
 const MOST_TEXT: usize = 1000;
 
@@ -113,19 +121,40 @@ impl Supervisor {
         let parent = narrowed(program, &parent);
         let item = call.item.canonical();
         let hashes = InputHashes::new(Primary::Execute, &item, &call.params, std::iter::empty());
+        let turn = program.turn()?;
+        if let (Some(turn), Some(_)) = (&turn, &call.key)
+            && turn.warns_of_key()
+        {
+            let text = "idempotency keys have no effect in a program with `replay: ordered`";
+            self.warn(program, &parent, text.to_owned());
+        }
+        let shared = match (&turn, &call.key) {
+            (Some(turn), _) => Some(SharedKey::Ordered(turn.ordinal())),
+            (None, Some(key)) => Some(SharedKey::Named(key)),
+            (None, None) => None,
+        };
         let callback = Callback {
-            keyed: call.key.is_some(),
+            keyed: shared.is_some(),
             attempt: program.number,
             call: hashes.call.unwrap_or_default(),
+            ordinal: turn.as_ref().map(Turn::ordinal),
         };
-        let (start_key, key) = match self.shared_call(program, call, &parent, &callback).await? {
+        let turn = turn.as_ref();
+        let caller = CallingProgram { program, turn };
+        let shared = self
+            .shared_call(program, shared, &parent, &callback)
+            .await?;
+        let (key, continues, recorded) = match shared {
             Shared::Attached(run) => {
+                turn.inspect(|turn| turn.count());
                 return self
-                    .answer_program(program, run, None, nothing_found())
+                    .answer_program(caller, run, None, nothing_found())
                     .await;
             }
-            Shared::Made { start_key, key } => (start_key, key),
+            Shared::Made { key, continues } => (key, continues, None),
+            Shared::Differs { key, recorded } => (key, None, Some(recorded)),
         };
+        let CallKeys { start_key, key } = key;
         let mut prepared = self.prepare_call(&parent, call, &key).await?;
         let found = Lookup {
             chain: prepared.chain.iter().flat_map(Chain::links).collect(),
@@ -139,9 +168,9 @@ impl Supervisor {
                 attempt: parent
                     .graph()
                     .map(|_| parent.name_of(&program.node, program.slot)),
-                continues: None,
+                continues,
                 callback: Some(NestedCallback {
-                    callback,
+                    callback: callback.clone(),
                     start_key,
                 }),
             },
@@ -159,14 +188,17 @@ impl Supervisor {
                 fault,
                 warnings,
             }) => {
+                if let (Some(turn), Some(recorded)) = (turn, recorded) {
+                    return Err(diverged(turn, &recorded, &spec.item, &callback.call));
+                }
                 let child = Child {
                     run: &run,
                     spec: &spec,
                 };
                 match self.create_child(program, child, fault, warnings).await? {
-                    Created::New => {}
+                    Created::New => turn.map_or((), Turn::count),
                     Created::Earlier(run) => {
-                        return self.answer_program(program, run, None, found).await;
+                        return self.answer_program(caller, run, None, found).await;
                     }
                     Created::Refused(failure) => {
                         return Ok((refusal(prepared.envelope(), failure), found));
@@ -176,7 +208,7 @@ impl Supervisor {
                 if !spec.parent_end.waits() {
                     return Ok((Executed::Launched(self.run_of(&run).await?), found));
                 }
-                self.answer_program(program, run, envelope, found).await
+                self.answer_program(caller, run, envelope, found).await
             }
         }
     }
@@ -189,11 +221,15 @@ impl Supervisor {
         fault: Option<Failure>,
         warnings: Vec<String>,
     ) -> Result<Created, Error> {
+        let ordered = spec.callback.as_ref();
+        let ordered = ordered.filter(|callback| callback.ordinal.is_some());
         let started = Event::from(CallbackStarted {
             step: program.step,
             slot: program.slot,
             item: spec.item.to_string(),
             child: run.clone(),
+            ordinal: ordered.and_then(|callback| callback.ordinal),
+            params_hash: ordered.map(|callback| callback.call.clone()),
         });
         let notes = warnings.into_iter().filter(|_| fault.is_none());
         let notes = notes.map(|message| {
@@ -223,55 +259,6 @@ impl Supervisor {
             }
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Looks for the run of an earlier call with the same key. One that ended without success in an earlier try is made
-    /// again, unless an at-most-once effect of it has an unknown outcome.
-    async fn shared_call(
-        &self,
-        program: &Program,
-        call: &ProgramCall,
-        parent: &Run,
-        callback: &Callback,
-    ) -> Result<Shared, Error> {
-        let Some(shared) = &call.key else {
-            let random = self.journal().random();
-            let key = sha256_hex(format!("{}:call:{random:016x}", program.key));
-            return Ok(Shared::Made {
-                start_key: None,
-                key,
-            });
-        };
-        for round in 0_u32.. {
-            let key = sha256_hex(format!("{}:key:{round}:{shared}", program.key));
-            let start_key = format!("{CALLBACK_KEY}{key}");
-            let principal = &parent.spec.principal;
-            let run = match self.journal().by_start_key(principal, &start_key).await? {
-                None => {
-                    return Ok(Shared::Made {
-                        start_key: Some(start_key),
-                        key,
-                    });
-                }
-                Some(KeyOwner::Removed(run, _)) => return Err(Error::Removed { run }),
-                Some(KeyOwner::Run(run)) => run,
-            };
-            let record = self.run_of(&run).await?;
-            let earlier = record.spec.callback.as_ref();
-            if earlier.is_none_or(|earlier| earlier.call != callback.call) {
-                let what = "another item or other parameters".to_owned();
-                return Err(Error::KeyReused { run, what });
-            }
-            let is_of_this_try = earlier.is_some_and(|earlier| earlier.attempt == callback.attempt);
-            let counts = is_of_this_try
-                || !record.status().is_terminal()
-                || record.status().is_success()
-                || self.runs().has_unknown(Arc::clone(&record)).await;
-            if counts {
-                return Ok(Shared::Attached(run));
-            }
-        }
-        unreachable!("each round has a key of its own")
     }
 
     /// Looks up, checks and plans the call as an action of `parent`.
@@ -309,9 +296,12 @@ impl Supervisor {
         if !dispatch::is_refusal(failure) {
             return;
         }
-        let node = Some(program.node.clone()).filter(|node| !node.is_empty());
         let (why, by) = (&failure.message, &parent.spec.principal);
-        let message = format!("{why}; asked for by {by}");
+        self.warn(program, parent, format!("{why}; asked for by {by}"));
+    }
+
+    fn warn(&self, program: &Program, parent: &Run, message: String) {
+        let node = Some(program.node.clone()).filter(|node| !node.is_empty());
         let warning = Event::from(Warning { node, message });
         if let Err(error) = self.journal().note(&parent.id, warning) {
             tracing::warn!(run = %parent.id, error = %with_sources(&error), "a warning was not recorded");
@@ -342,35 +332,51 @@ impl Supervisor {
         Ok(is_tool.then_some(receiver))
     }
 
-    /// Waits for `run`, and ends it if the program ends first.
+    /// Waits for `run`, and ends it if the program ends first. A program that repeats its calls is ended instead if the
+    /// run stays suspended.
     async fn answer_program(
         &self,
-        program: &Program,
+        CallingProgram { program, turn }: CallingProgram<'_>,
         run: RunId,
         envelope: Option<oneshot::Receiver<Envelope>>,
         found: Lookup,
     ) -> Result<(Executed, Lookup), Error> {
-        let runs = self.runs();
-        let record = tokio::select! {
-            biased;
-            settled = runs.settled(run.clone()) => settled?,
-            () = self.shared.stopping.cancelled() => return Err(Error::Stopping),
-            () = program.ended() => {
-                self.end_child(&run).await;
+        let record = self.run_of(&run).await?;
+        if turn.is_some() && !record.spec.parent_end.waits() {
+            return Ok((Executed::Launched(record), found));
+        }
+        let is_recorded = record.status().is_terminal();
+        let record = loop {
+            let runs = self.runs();
+            let record = tokio::select! {
+                biased;
+                settled = runs.settled(run.clone()) => settled?,
+                () = self.shared.stopping.cancelled() => return Err(Error::Stopping),
+                () = program.ended() => {
+                    self.end_child(&run).await;
+                    return Err(Closed::Ended.into());
+                }
+            };
+            let Life::Suspended(why) = &record.life else {
+                break record;
+            };
+            let Some(turn) = turn else {
+                return Ok((suspended(&record, why.reason), found));
+            };
+            let resumed = tokio::select! {
+                resumed = self.resumed(&run) => resumed?,
+                () = task::sleep(Some(PARK_AFTER)) => false,
+                () = program.ended() => false,
+                () = self.shared.stopping.cancelled() => return Err(Error::Stopping),
+            };
+            if !resumed && !program.has_ended() {
+                let leaf = why.child.clone().unwrap_or_else(|| run.clone());
+                turn.halt(Halt::Parked(leaf));
                 return Err(Closed::Ended.into());
             }
         };
-        if let Life::Suspended(why) = &record.life {
-            let reason = why.reason.as_str();
-            let message = format!(
-                "the run `{run}` is suspended ({reason}); resume it with `ryectl resume {run}`"
-            );
-            let envelope = Envelope {
-                data: json!({"run_id": run, "reason": reason}),
-                failure: Some(Failure::permanent("child_suspended", message)),
-                ..Envelope::of(record.spec.item.clone())
-            };
-            return Ok((Executed::Tool(Box::new(envelope), run), found));
+        if let (Some(turn), false) = (turn, is_recorded) {
+            self.note_end(program, turn, &record);
         }
         let envelope = match envelope {
             Some(envelope) => envelope.await.ok(),
@@ -378,8 +384,37 @@ impl Supervisor {
         };
         Ok(match envelope {
             Some(envelope) => (Executed::Tool(Box::new(envelope), run), found),
-            None => (Executed::Run(record), found),
+            None => (recorded(record), found),
         })
+    }
+
+    /// Resolves to true once `run` is no longer suspended.
+    async fn resumed(&self, run: &RunId) -> Result<bool, Error> {
+        let Some(mut commits) = self.journal().commits(run) else {
+            return Ok(true);
+        };
+        while self.run_of(run).await?.suspension().is_some() {
+            if commits.changed().await.is_err() {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Records the end of a call of a program that repeats its calls.
+    fn note_end(&self, program: &Program, turn: &Turn<'_>, record: &Run) {
+        let ordinal = record.spec.callback.as_ref();
+        let ordinal = ordinal.and_then(|callback| callback.ordinal);
+        let ended = Event::from(CallbackEnded {
+            step: program.step,
+            slot: program.slot,
+            ordinal: ordinal.unwrap_or_else(|| turn.ordinal()),
+            child: record.id.clone(),
+            status: record.status(),
+        });
+        if let Err(error) = self.journal().note(&program.run, ended) {
+            tracing::warn!(run = %program.run, error = %with_sources(&error), "the end of a call was not recorded");
+        }
     }
 
     /// Ends the child run of a program that has ended.
@@ -413,16 +448,70 @@ enum Created {
     Refused(Failure),
 }
 
-/// Result of the search for an earlier call with the same key.
-enum Shared {
-    /// The run of that call answers.
-    Attached(RunId),
-    /// The call is made.
-    Made {
-        start_key: Option<String>,
-        /// Key from which those of the run derive.
-        key: String,
-    },
+/// A program, and its turn if it repeats its calls.
+#[derive(Clone, Copy)]
+struct CallingProgram<'a> {
+    program: &'a Program,
+    turn: Option<&'a Turn<'a>>,
+}
+
+/// Ends a program whose call is not the one of its earlier try.
+fn diverged(turn: &Turn<'_>, recorded: &Run, item: &ItemRef, now: &str) -> Error {
+    let ordinal = turn.ordinal();
+    let earlier = recorded.spec.callback.as_ref();
+    let earlier = earlier.map_or("", |callback| &callback.call);
+    let message = format!(
+        "call {ordinal} of the program is `{item}` ({now:.12}), and was `{}` ({earlier:.12}) in an earlier try: a program with `replay: ordered` \
+         makes the same calls each time",
+        recorded.spec.item
+    );
+    let failure = Failure {
+        class: Some("permanent".into()),
+        ..Failure::permanent(DIVERGED, message).decided()
+    };
+    let data = json!({"diverged": {
+        "ordinal": ordinal,
+        "recorded": {"item": recorded.spec.item.to_string(), "params_hash": earlier},
+        "now": {"item": item.to_string(), "params_hash": now},
+    }});
+    let failure = Box::new(failure);
+    turn.halt(Halt::Diverged {
+        failure: failure.clone(),
+        data,
+    });
+    Error::Diverged { failure }
+}
+
+/// The answer for a call whose run is suspended.
+fn suspended(run: &Arc<Run>, reason: SuspendReason) -> Executed {
+    let (id, reason) = (&run.id, reason.as_str());
+    let message =
+        format!("the run `{id}` is suspended ({reason}); resume it with `ryectl resume {id}`");
+    let envelope = Envelope {
+        data: json!({"run_id": id, "reason": reason}),
+        failure: Some(Failure::permanent("child_suspended", message)),
+        ..Envelope::of(run.spec.item.clone())
+    };
+    Executed::Tool(Box::new(envelope), id.clone())
+}
+
+/// The answer for a call whose run has ended, from its record.
+fn recorded(run: Arc<Run>) -> Executed {
+    if run.spec.kind() != RunKind::Tool {
+        return Executed::Run(run);
+    }
+    let data = run.output().map(|output| Value::clone(output));
+    let data = data.unwrap_or_default();
+    let failure = match run.outcome() {
+        Some(Outcome::Error { error }) => Some(error.clone()),
+        _ => children::failure_of(&run),
+    };
+    let envelope = Envelope {
+        data,
+        failure,
+        ..Envelope::of(run.spec.item.clone())
+    };
+    Executed::Tool(Box::new(envelope), run.id.clone())
 }
 
 fn bounded(field: &str, text: &str) -> Result<(), Error> {
@@ -461,7 +550,12 @@ fn request(prepared: &Prepared, params: &Object) -> Result<ChildRequest, Failure
         Ok(Plan::Graph) => Ok(ChildRequest::Graph { item, params }),
         Ok(Plan::Thread(order)) => Ok(ChildRequest::Thread(order.clone())),
         Ok(
-            Plan::Native(_) | Plan::Process(_) | Plan::Http(_) | Plan::Mcp(_) | Plan::Managed(_),
+            Plan::Native(_)
+            | Plan::Process(_)
+            | Plan::Http(_)
+            | Plan::Mcp(_)
+            | Plan::Managed(_)
+            | Plan::Kept(_),
         ) => Ok(ChildRequest::Tool { item, params }),
         Err(failure) => Err(Failure::clone(failure)),
     }

@@ -19,7 +19,7 @@ use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::model::event::{CancelRequested, RunKilled};
-use rye_core::model::{Event, Kill, KillReceipt, Killed, Run, RunEvent, RunKind};
+use rye_core::model::{Event, Kill, KillReceipt, Killed, Run, RunEvent};
 
 use super::error::Error;
 use super::handle::Supervisor;
@@ -288,9 +288,6 @@ impl Supervisor {
         let run = self.run_of(id).await?;
         if !run.status().is_terminal() {
             return self.release(id).await;
-        }
-        if run.spec.kind() == RunKind::Tool {
-            return Ok(());
         }
         if is_killed {
             return self.kill_below(id, grace).await;

@@ -128,6 +128,9 @@ pub enum Error {
     /// The program that calls has ended, or calls too often.
     #[error(transparent)]
     Closed(#[from] Closed),
+    /// The program does not make the calls of its earlier try.
+    #[error("{}", failure.message)]
+    Diverged { failure: Box<Failure> },
     /// The journal did not accept the commit.
     #[error("failed to record the run")]
     Journal(#[from] rye_journal::Error),
@@ -136,7 +139,7 @@ pub enum Error {
 impl Error {
     /// Code for programs: the kind of error, or the code of the failure that prevents the start.
     pub fn reason(&self) -> &str {
-        if let Self::Faulty { failure } = self {
+        if let Self::Faulty { failure } | Self::Diverged { failure } = self {
             return &failure.code;
         }
         if let Self::Item { source, .. } = self
@@ -191,6 +194,8 @@ impl Kinded for Error {
             | Self::NotSuspended { .. }
             | Self::Closed(Closed::Ended) => ErrorKind::Precondition,
             Self::Closed(Closed::TooManyOpen | Closed::TooMany) => ErrorKind::Exhausted,
+            Self::Closed(Closed::Concurrent) => ErrorKind::Invalid,
+            Self::Diverged { .. } => ErrorKind::Precondition,
             Self::Stopping => ErrorKind::Unavailable,
             Self::Journal(source) => source.kind(),
         }

@@ -32,6 +32,7 @@ use crate::projects::Projects;
 use crate::provider::Providers;
 use crate::services::{Dispatch, Envelope, Services, TraceMode};
 use crate::stop::Stop;
+use crate::survivor::Survivors;
 use rye_host::clock::Timer;
 use rye_host::crash_suspects::Suspects;
 use rye_host::task::{self, Scope};
@@ -137,6 +138,7 @@ impl Supervisor {
                 contracts: Contracts::default(),
                 logs: Logs::default(),
                 process_logs: ProcessLogs::new(&config.state_dir, Arc::clone(&clock)),
+                survivors: Survivors::new(&config.state_dir),
                 live_processes: LiveProcesses::default(),
                 ports: Arc::new(PortTable::new(config.port_range.clone())),
                 runs,

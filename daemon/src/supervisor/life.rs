@@ -103,7 +103,30 @@ impl Supervisor {
                 DriverExit::Ended
             }
         };
+        let left = self.without_survivor(&run, &stop, left).await;
         self.finish_task(&run.id, &stop, left).await;
+    }
+
+    /// Ends the shim that may be left of a run that is over, because its attempt could not be followed. Adds to `left`
+    /// what was killed.
+    async fn without_survivor(&self, run: &Run, stop: &Stop, mut left: DriverExit) -> DriverExit {
+        let Some(process) = run.spec.process().filter(|process| process.survive) else {
+            return left;
+        };
+        let record = self.journal().snapshot(&run.id);
+        let is_over = record.is_none_or(|run| run.status().is_terminal());
+        let survivors = &self.services().survivors;
+        match &mut left {
+            DriverExit::Ended if is_over => {
+                survivors.stop(&run.id, process.grace()).await;
+            }
+            DriverExit::Interrupted(receipt) if stop.urgency() == Urgency::Kill => {
+                let grace = stop.grace().unwrap_or_default();
+                receipt.merge(survivors.stop(&run.id, grace).await);
+            }
+            DriverExit::Ended | DriverExit::Interrupted(_) => {}
+        }
+        left
     }
 
     /// Handles a driver that failed with `error`. If the run has ended or has another task, or is about to be killed or
@@ -152,6 +175,10 @@ impl Supervisor {
     ) -> Result<DriverExit, rye_journal::Error> {
         match stop.cancel_cause() {
             Some(cause) if !stop.is_shutdown() => {
+                if let Some(process) = run.spec.process().filter(|process| process.survive) {
+                    let survivors = &self.services().survivors;
+                    survivors.stop(&run.id, process.grace()).await;
+                }
                 let record = self.journal().run(&run.id).await?;
                 let run = record.as_deref().unwrap_or(run);
                 self.end(run, run.end_by_cancel(self.journal().now(), &cause))

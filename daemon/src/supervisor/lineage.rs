@@ -399,7 +399,7 @@ impl Runs for Shared {
         let this = self.supervisor();
         Box::pin(async move {
             let unknown = this.unknown(&run).await;
-            unknown.map_or(true, |unknown| !unknown.is_empty())
+            unknown.map_or(true, |unknown| !unknown.is_empty()) || this.has_unknown_call(&run).await
         })
     }
 

@@ -414,9 +414,28 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Returns the child runs for which `run` is suspended: those of its attempts in flight, and the one for which a
+    /// program was ended.
+    async fn waited_for(&self, run: &Run) -> Result<Vec<RunId>, Error> {
+        let mut found = children(run);
+        let leaf = run.suspension().and_then(|why| why.child.clone());
+        let mut next = leaf.filter(|_| is_suspended_for_child(run));
+        while let Some(id) = next {
+            let child = self.run_of(&id).await?;
+            if child.spec.parent.as_ref() == Some(&run.id) {
+                if !found.contains(&id) {
+                    found.push(id);
+                }
+                break;
+            }
+            next = child.spec.parent.clone();
+        }
+        Ok(found)
+    }
+
     /// True if `run` is suspended for a run that was resumed or has ended.
     async fn waits_for_resumed(&self, run: &Run) -> Result<bool, Error> {
-        for child in children(run) {
+        for child in self.waited_for(run).await? {
             if !is_suspended(&*self.run_of(&child).await?) {
                 return Ok(true);
             }
@@ -427,11 +446,11 @@ impl Supervisor {
     /// Returns the suspended runs that `run` waits for, deepest first.
     async fn suspended_children(&self, run: &Run) -> Result<Vec<Arc<Run>>, Error> {
         let mut found = Vec::new();
-        let mut open = children(run);
+        let mut open = self.waited_for(run).await?;
         while let Some(id) = open.pop() {
             let child = self.run_of(&id).await?;
             if is_suspended(&child) && child.spec.parent_end.waits() {
-                open.extend(children(&child));
+                open.extend(self.waited_for(&child).await?);
                 found.push(child);
             }
         }

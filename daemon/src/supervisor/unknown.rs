@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use rye_core::clock::Timestamp;
 use rye_core::id::{Name, RunId};
 use rye_core::machine::InDoubt;
-use rye_core::model::{Run, Status, Verdict};
+use rye_core::model::{Run, RunKind, Status, Verdict};
 use rye_core::printable::shell_word;
 use rye_core::{thread, walker};
 use rye_host::task;
@@ -20,6 +20,7 @@ use rye_host::task;
 use super::error::Error;
 use super::handle::Supervisor;
 use crate::port::Resume;
+use rye_journal::Filter;
 
 /// An at-most-once attempt of unknown outcome, in a run or one of its child runs.
 #[derive(Debug)]
@@ -31,6 +32,9 @@ pub(super) struct Unknown {
     /// Idempotency key and start time of an interrupted attempt.
     cut_off: Option<(Name, Timestamp)>,
 }
+
+/// Runs in one page of a list.
+const PAGE: usize = 1000;
 
 /// Treatment of child runs that have not ended.
 #[derive(Debug, Clone, Copy)]
@@ -120,6 +124,32 @@ impl Supervisor {
             }
         });
         Ok(in_doubt.collect())
+    }
+
+    /// True if `run` is a tool run whose at-most-once call may have taken effect, or whose program made such a call.
+    pub(super) async fn has_unknown_call(&self, run: &Run) -> bool {
+        if run.is_call_unknown() {
+            return true;
+        }
+        if run.spec.kind() != RunKind::Tool {
+            return false;
+        }
+        let calls = Filter {
+            parent: Some(run.id.clone()),
+            ..Filter::default()
+        };
+        let Ok(calls) = self.journal().list_all(&calls, PAGE).await else {
+            return true;
+        };
+        for call in calls {
+            let Ok(call) = self.run_of(&call.id).await else {
+                return true;
+            };
+            if !call.status().is_success() && self.runs().has_unknown(call).await {
+                return true;
+            }
+        }
+        false
     }
 
     fn find_unknown<'a>(

@@ -32,6 +32,7 @@ use ryed::projects::Projects;
 use ryed::provider::Providers;
 use ryed::services::{AttemptCtx, Dispatch, Ended, Order, Prepared, Services};
 use ryed::stop::CancelMode;
+use ryed::survivor::Survivors;
 use serde_json::Value;
 
 /// Time limit of a test on a busy machine.
@@ -182,6 +183,7 @@ pub(crate) async fn recovered(
         journal: Arc::new(journal),
         dispatch: Arc::new(Nothing),
         process_logs: ProcessLogs::new(&config.state_dir, Arc::new(HostClock)),
+        survivors: Survivors::new(&config.state_dir),
         live_processes: LiveProcesses::default(),
         ports: Arc::new(PortTable::new(config.port_range.clone())),
         projects: Arc::new(Projects::new(config, clock)),

@@ -2014,6 +2014,9 @@ pub struct Process {
     pub args: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, tag = "17")]
     pub cwd: ::prost::alloc::string::String,
+    /// Whether it keeps running while the daemon is away.
+    #[prost(bool, tag = "24")]
+    pub survive: bool,
     /// Ports of the last attempt, by their names.
     #[prost(map = "string, uint32", tag = "18")]
     pub ports: ::std::collections::HashMap<::prost::alloc::string::String, u32>,
@@ -2143,6 +2146,9 @@ pub struct StartProcessRequest {
     /// Between TERM and KILL when it is stopped; absent means 5 seconds.
     #[prost(uint64, optional, tag = "13")]
     pub grace_ms: ::core::option::Option<u64>,
+    /// Whether it keeps running while the daemon is away.
+    #[prost(bool, tag = "17")]
+    pub survive: bool,
     /// Ports by their names: `auto` for a free one, or a number.
     #[prost(map = "string, string", tag = "14")]
     pub ports: ::std::collections::HashMap<

@@ -192,8 +192,8 @@ fn wrong_parameters_are_refused_by_their_name() {
     }
     assert_eq!(count(), 0);
     let unknown = world.ryectl("execute tool rye/agent/threads/managed_subprocess --params");
-    let unknown = unknown.arg(r#"{"action": "start", "command": "true", "survive": true}"#);
-    let _refused = unknown.run().code(2).stderr_contains(&["survive"]);
+    let unknown = unknown.arg(r#"{"action": "start", "command": "true", "forever": true}"#);
+    let _refused = unknown.run().code(2).stderr_contains(&["forever"]);
 }
 
 #[test]

@@ -24,6 +24,9 @@ use super::failure::Failure;
 use crate::clock::Timestamp;
 use crate::id::Name;
 
+/// Code of the failure of a step that a person denied.
+pub const DENIED: &str = "denied";
+
 /// Limit of the problems of an answer that are reported together.
 const MOST_PROBLEMS: usize = 5;
 
@@ -136,6 +139,6 @@ impl ApprovalAnswer {
         let comment = self.comment.as_ref();
         let comment = comment.map(|comment| format!(": {comment}"));
         let text = format!("denied by {}{}", self.by, comment.unwrap_or_default());
-        Failure::permanent("denied", text).decided()
+        Failure::permanent(DENIED, text).decided()
     }
 }

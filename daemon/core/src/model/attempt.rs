@@ -90,6 +90,9 @@ pub struct Attempt {
     pub child: Option<RunId>,
     /// The outcome that a person stated.
     pub verdict: Option<Verdict>,
+    /// True if its program repeats its calls in order, so that another try continues it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replays: bool,
     /// The result that a person stated together with the verdict "done".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub declared: Option<Arc<Value>>,
@@ -116,6 +119,7 @@ impl Attempt {
             process: None,
             child: None,
             verdict: None,
+            replays: false,
             declared: None,
         }
     }

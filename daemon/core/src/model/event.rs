@@ -61,6 +61,7 @@ events! {
         ProcessStarted(ProcessStarted) => PLAIN.synced(Syncing::Soon),
         ProcessExited(ProcessExited) => PLAIN.synced(Syncing::Soon),
         CallbackStarted(CallbackStarted) => ATTEMPT,
+        CallbackEnded(CallbackEnded) => PROGRESS.synced(Syncing::Soon),
         ToolCallProgress(ToolCallProgress) => BEGINS.synced(Syncing::Soon),
         // Only a suspended run takes verdicts on its attempts: those of a running one may still end.
         UncertainAnswered(UncertainAnswered) => PLAIN.during(While::Suspended),

@@ -7,6 +7,8 @@ use crate::id::Name;
 
 /// Class of a failure that a node of a graph declares.
 pub const GRAPH_FAILED: &str = "graph_failed";
+/// Code of the failure of a program that made another call than in an earlier try.
+pub const DIVERGED: &str = "diverged";
 /// Lines of a stream that are kept.
 const MOST_LINES: usize = 20;
 /// Bytes of these lines.

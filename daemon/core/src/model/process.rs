@@ -39,6 +39,9 @@ pub struct ProcessSpec {
     pub max_restarts: u32,
     /// Time in milliseconds between TERM and KILL.
     pub grace_ms: u64,
+    /// True if the process keeps running while the daemon is away.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub survive: bool,
 }
 
 impl ProcessSpec {

@@ -43,6 +43,8 @@ pub enum EndCause {
     Killed,
     /// The daemon stopped.
     Shutdown,
+    /// It waits for a suspended run, and is started again when that run is resumed.
+    Parked,
     /// The kernel ended it at the memory limit of its cgroup.
     OutOfMemory,
     /// It failed when the limit on processes of its cgroup was reached.
@@ -63,6 +65,7 @@ impl EndCause {
             Self::Cancelled => "cancelled",
             Self::Killed => "killed",
             Self::Shutdown => "shutdown",
+            Self::Parked => "parked",
             Self::OutOfMemory => "out_of_memory",
             Self::PidsLimit => "pids_limit",
             Self::Unhealthy => "unhealthy",

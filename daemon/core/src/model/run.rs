@@ -296,6 +296,12 @@ impl Run {
         self.graph().map(unknown).unwrap_or_default()
     }
 
+    /// True if it is an ended tool run whose at-most-once call may have taken effect.
+    pub fn is_call_unknown(&self) -> bool {
+        let is_unknown = matches!(&self.work, Work::Tool(call) if call.is_unknown());
+        is_unknown && self.status().is_terminal()
+    }
+
     /// True if it completed and a part of it failed, so that a run that continues it repeats that part.
     pub fn is_repairable(&self) -> bool {
         let outcome = self.outcome();
@@ -505,6 +511,7 @@ impl Run {
                 work.exited(&exited.end);
             }
             RunEvent::CallbackStarted(event::CallbackStarted { step, slot, .. })
+            | RunEvent::CallbackEnded(event::CallbackEnded { step, slot, .. })
             | RunEvent::ToolCallProgress(event::ToolCallProgress { step, slot, .. }) => {
                 return self.work.state_mut().attempt_mut(*step, *slot).is_some();
             }

@@ -46,6 +46,9 @@ pub struct Callback {
     pub attempt: u32,
     /// Hash over item and parameters.
     pub call: String,
+    /// Number of the call in its step, from 0, if the program repeats its calls in order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ordinal: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -123,6 +123,14 @@ impl Suspension {
         }
     }
 
+    /// Makes the suspension of a run that waits for the suspended run `child`.
+    pub fn for_child(child: RunId) -> Self {
+        Self {
+            child: Some(child),
+            ..Self::new(SuspendReason::Child)
+        }
+    }
+
     /// Adds the node before which the run is suspended.
     #[must_use]
     pub fn at(mut self, node: Option<&str>) -> Self {

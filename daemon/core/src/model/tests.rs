@@ -22,12 +22,13 @@ use crate::expr::Vars;
 use crate::id::{Epoch, ItemId, ItemRef, RunId, Seq};
 use crate::ledger::{AccountId, CallNo, Usage};
 use crate::model::event::{
-    BudgetHeld, BudgetRaised, BudgetSettled, CallbackStarted, CancelRequested, ChildStarted,
-    Emitted, ForeachCompleted, GraphCancelled, GraphCompleted, GraphEnding, GraphError,
-    GraphStarted, HookCompleted, HookStarted, HooksBegun, ItemCompleted, ItemSigned, ItemStarted,
-    LimitExtended, ParallelCompleted, ProcessExited, ProcessStarted, ProcessWaited, RetryScheduled,
-    RunKilled, RunResumed, RunStarted, ServiceStarted, StepCompleted, StepFailed, StepStarted,
-    StepWaiting, ToolCallProgress, ToolCancelled, ToolCompleted, UncertainAnswered, Warning,
+    BudgetHeld, BudgetRaised, BudgetSettled, CallbackEnded, CallbackStarted, CancelRequested,
+    ChildStarted, Emitted, ForeachCompleted, GraphCancelled, GraphCompleted, GraphEnding,
+    GraphError, GraphStarted, HookCompleted, HookStarted, HooksBegun, ItemCompleted, ItemSigned,
+    ItemStarted, LimitExtended, ParallelCompleted, ProcessExited, ProcessStarted, ProcessWaited,
+    RetryScheduled, RunKilled, RunResumed, RunStarted, ServiceStarted, StepCompleted, StepFailed,
+    StepStarted, StepWaiting, ToolCallProgress, ToolCancelled, ToolCompleted, UncertainAnswered,
+    Warning,
 };
 use crate::money::Usd;
 
@@ -55,6 +56,7 @@ fn started(attempt: u32) -> Event {
         action_id: "tool:x".into(),
         effect: Effect::Idempotent,
         key: "k".into(),
+        replays: false,
         now: Timestamp::from_ms(5),
         items: None,
         branches: Vec::new(),
@@ -218,6 +220,18 @@ fn callback_of(slot: Slot) -> Event {
         slot,
         item: "tool:t/inner".to_owned(),
         child: RunId::new("t-inner-1").unwrap(),
+        ordinal: None,
+        params_hash: None,
+    })
+}
+
+fn callback_ended(slot: Slot) -> Event {
+    Event::from(CallbackEnded {
+        step: 1,
+        slot,
+        ordinal: 0,
+        child: RunId::new("t-inner-1").unwrap(),
+        status: Status::Completed,
     })
 }
 
@@ -335,8 +349,11 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("exit:item", exit_of(Slot::Part(0))),
         ("exit:hook", exit_of(Slot::Hook(0))),
         ("callback", callback_of(Slot::Main)),
+        ("called", callback_ended(Slot::Main)),
         ("callback:item", callback_of(Slot::Part(0))),
+        ("called:item", callback_ended(Slot::Part(0))),
         ("callback:hook", callback_of(Slot::Hook(0))),
+        ("called:hook", callback_ended(Slot::Hook(0))),
         ("progress", progress_of(Slot::Main)),
         ("progress:item", progress_of(Slot::Part(0))),
         ("progress:hook", progress_of(Slot::Hook(0))),
@@ -456,6 +473,7 @@ fn every_end() -> [(&'static str, Event); 6] {
             Event::from(ToolCompleted {
                 result: Arc::new(json!(1)),
                 error: Some(error),
+                unknown: false,
                 elapsed_ms: 1,
             }),
         ),
@@ -595,14 +613,14 @@ fn places() -> Vec<(&'static str, Run, String)> {
             "asked",
             after(&[hooks_begun(&[0]), hook_started(0)]),
             format!(
-                "{GRAPH} {RUNNING} {SERVICES} {hooks} {round} process:hook exit:hook callback:hook progress:hook step step2 waits failed limit done left"
+                "{GRAPH} {RUNNING} {SERVICES} {hooks} {round} process:hook exit:hook callback:hook called:hook progress:hook step step2 waits failed limit done left"
             ),
         ),
         (
             "action",
             after(&[started(1)]),
             format!(
-                "{GRAPH} {RUNNING} {SERVICES} ending step2 process exit callback progress failed done left"
+                "{GRAPH} {RUNNING} {SERVICES} ending step2 process exit callback called progress failed done left"
             ),
         ),
         (
@@ -616,7 +634,7 @@ fn places() -> Vec<(&'static str, Run, String)> {
             "item",
             after(&[foreach(1, 2), item_started(0, 1)]),
             format!(
-                "{GRAPH} {RUNNING} {SERVICES} ending {in_items} item item_done foreach parallel process:item exit:item callback:item progress:item"
+                "{GRAPH} {RUNNING} {SERVICES} ending {in_items} item item_done foreach parallel process:item exit:item callback:item called:item progress:item"
             ),
         ),
         (

@@ -34,6 +34,7 @@ pub struct ProcessRequest {
     pub max_restarts: Option<u32>,
     /// Seconds.
     pub grace: Option<f64>,
+    pub survive: Option<bool>,
 }
 
 impl ProcessRequest {
@@ -87,6 +88,7 @@ impl ProcessRequest {
             restart,
             max_restarts,
             grace_ms: milliseconds("grace", self.grace.unwrap_or(DEFAULT_GRACE_SECONDS), 0.0)?,
+            survive: self.survive.unwrap_or_default(),
             ports,
             healthy: healthy.transpose()?,
         };

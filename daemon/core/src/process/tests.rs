@@ -36,6 +36,7 @@ fn machine_with(restart: RestartPolicy, ports: BTreeMap<String, PortChoice>) -> 
         restart,
         max_restarts: 5,
         grace_ms: 5_000,
+        survive: false,
         ports,
         healthy: None,
     };
@@ -53,7 +54,7 @@ fn machine_with(restart: RestartPolicy, ports: BTreeMap<String, PortChoice>) -> 
     let mut run = Run::create(id, tick(0).at, Arc::new(spec));
     let started = RunEvent::started(Epoch(1)).into();
     run.apply(tick(0).at, &started).unwrap();
-    ProcessMachine::new(Arc::new(run))
+    ProcessMachine::new(Arc::new(run), None)
 }
 
 /// Launches the next attempt at `ms`; returns its number.
@@ -210,7 +211,7 @@ fn attempt_cut_off_by_the_daemon_is_replaced_or_interrupted() {
         if is_ready {
             ready(&mut before, 200);
         }
-        let mut machine = ProcessMachine::new(Arc::clone(before.run()));
+        let mut machine = ProcessMachine::new(Arc::clone(before.run()), None);
         let Move::Note(events) = machine.next(tick(1000)) else {
             panic!("{policy:?}");
         };
@@ -227,11 +228,56 @@ fn attempt_cut_off_by_the_daemon_is_replaced_or_interrupted() {
 }
 
 #[test]
+fn attempt_that_a_shim_keeps_is_followed_again_before_a_cancel() {
+    for is_cancelled in [false, true] {
+        let mut before = machine(RestartPolicy::No);
+        launch(&mut before, 0);
+        ready(&mut before, 200);
+        if is_cancelled {
+            let cause = "uid:0".to_owned();
+            let asked = Event::from(CancelRequested { cause });
+            before.observe(tick(300).at, &asked).unwrap();
+        }
+        let mut machine = ProcessMachine::new(Arc::clone(before.run()), Some(1));
+        let Move::Call(events, call) = machine.next(tick(1000)) else {
+            panic!("the attempt is not followed");
+        };
+        assert_eq!((events, call.attempt), (Vec::new(), 1));
+        let events = machine.start(tick(1000), &call, None, InputHashes::default());
+        assert_eq!(events, []);
+        assert_eq!(machine.next(tick(1000)), Move::Wait(Vec::new(), None));
+        // It was ready before.
+        assert_eq!(ready(&mut machine, 1001), []);
+        if is_cancelled {
+            machine.abandon(Slot::Main);
+            let Move::End(events) = machine.next(tick(1002)) else {
+                panic!("the process was stopped");
+            };
+            assert_eq!(names(&events), ["process_ended"]);
+        } else {
+            let events = exit(&mut machine, 2000, 0);
+            assert_eq!(names(&events), ["process_ended"]);
+        }
+    }
+}
+
+#[test]
+fn shim_of_another_attempt_keeps_nothing() {
+    let mut before = machine(RestartPolicy::OnFailure);
+    launch(&mut before, 0);
+    let mut machine = ProcessMachine::new(Arc::clone(before.run()), Some(7));
+    let Move::Note(events) = machine.next(tick(1000)) else {
+        panic!("the attempt is gone");
+    };
+    assert_eq!(scheduled(&events).because, RestartReason::Interrupted);
+}
+
+#[test]
 fn pause_goes_on_after_a_restart_of_the_daemon_by_the_wall_clock() {
     let mut before = machine(RestartPolicy::OnFailure);
     launch(&mut before, 0);
     exit(&mut before, 0, 1);
-    let mut machine = ProcessMachine::new(Arc::clone(before.run()));
+    let mut machine = ProcessMachine::new(Arc::clone(before.run()), None);
     let due = tick(500).up;
     assert_eq!(machine.next(tick(100)), Move::Wait(Vec::new(), Some(due)));
     assert_eq!(launch(&mut machine, 500), 2);
@@ -360,7 +406,7 @@ fn one_attempt_at_a_time_in_every_order() {
                     match next(6) {
                         0 => drop(ready(&mut machine, now)),
                         1 => ask_restart(&mut machine, now),
-                        2 => machine = ProcessMachine::new(Arc::clone(machine.run())),
+                        2 => machine = ProcessMachine::new(Arc::clone(machine.run()), None),
                         3 if in_flight && !machine.useless().is_empty() => {
                             machine.stopped(tick(now), Slot::Main);
                         }
@@ -425,7 +471,7 @@ fn ports_are_chosen_before_an_attempt_and_tried_first_by_the_next() {
     scheduled(&exit(&mut machine, 2, 1));
     let (query, _) = launch_at(&mut machine, 1000, 20_000);
     assert_eq!(query.preferred, Ports::from([("http".to_owned(), 20_000)]));
-    let mut recovered = ProcessMachine::new(Arc::clone(machine.run()));
+    let mut recovered = ProcessMachine::new(Arc::clone(machine.run()), None);
     assert_eq!(
         names(&match recovered.next(tick(2000)) {
             Move::Note(events) => events,

@@ -30,6 +30,7 @@ pub struct ProcessView {
     pub command: String,
     pub args: Option<Vec<String>>,
     pub cwd: Option<String>,
+    pub survive: bool,
     /// Ports of the last attempt.
     pub ports: Ports,
     /// The reason for which the attempt in flight was not ready in time.
@@ -74,7 +75,7 @@ impl ProcessStatus {
             }
             (Some(Outcome::Cancelled { .. } | Outcome::Killed { .. }), _) => Self::Stopped,
             (Some(Outcome::Error { error }), _) => {
-                if error.code == "interrupted" {
+                if matches!(&*error.code, "interrupted" | "lost") {
                     Self::Stale
                 } else if has_end {
                     Self::Exited
@@ -112,6 +113,7 @@ impl ProcessView {
             command: spec.command.clone(),
             args: spec.args.clone(),
             cwd: spec.cwd.clone(),
+            survive: spec.survive,
             ports: state.ports.clone(),
             why: attempt.and(state.unready.as_deref().cloned()),
         })
@@ -151,6 +153,7 @@ impl ProcessView {
             ("exit_code", json!(self.exit_code())),
             ("signal", json!(self.signal())),
             ("reason", json!(self.reason)),
+            ("survive", json!(self.survive)),
         ];
         let fields = fields.into_iter();
         fields.map(|(key, value)| (key.to_owned(), value)).collect()
@@ -180,6 +183,7 @@ impl ProcessView {
             "command": self.command,
             "args": self.args,
             "cwd": self.cwd,
+            "survive": self.survive,
         })
     }
 }

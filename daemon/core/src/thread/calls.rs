@@ -15,7 +15,7 @@ use crate::model::thread::{At, CallAt, MOST_ARTIFACTS, ReturnStatus, ToolCall, T
 use crate::model::{Attempt, Effect, Event, Failure, Object, Slot, SuspendReason, Suspension};
 
 use super::contract::Target;
-use super::live::{ThreadMachine, suspended_for};
+use super::live::ThreadMachine;
 use super::query::ThreadQuery;
 use super::results::{Artifact, once_more};
 
@@ -100,7 +100,7 @@ impl ThreadMachine {
             return Move::Wait(Vec::new(), None);
         }
         if let Some(child) = self.live.waits_for.take() {
-            return self.suspend(now.at, suspended_for(child));
+            return self.suspend(now.at, Suspension::for_child(child));
         }
         let uncertain = self.run.uncertain();
         if !uncertain.is_empty() {

@@ -1,6 +1,6 @@
 //! The machine of a thread, with its state that is in memory only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::contract::Terms;
@@ -9,7 +9,7 @@ use super::model_stream::PartialMessage;
 use crate::clock::{Timestamp, Uptime};
 use crate::id::{ItemRef, RunId};
 use crate::machine::ResultText;
-use crate::model::{Effect, Run, SuspendReason, Suspension};
+use crate::model::{Effect, Run, Suspension};
 use crate::money::Usd;
 
 #[derive(Debug, Clone)]
@@ -37,6 +37,8 @@ pub(super) struct Live {
     pub(super) result_texts: BTreeMap<u32, ResultText>,
     /// Effects of a second execution, by item, from the last lookup.
     pub(super) effects: BTreeMap<ItemRef, Effect>,
+    /// Tool calls whose programs were ended because they wait for a suspended run.
+    pub(super) parked: BTreeSet<u32>,
     /// The suspended child run that a call waits for.
     pub(super) waits_for: Option<RunId>,
     /// End of the pause.
@@ -54,12 +56,4 @@ pub(super) struct Unpaid {
     pub(super) hold: Usd,
     /// The suspension, if no smaller call is possible.
     pub(super) why: Suspension,
-}
-
-/// Makes the suspension for the suspended child run `child`.
-pub(super) fn suspended_for(child: RunId) -> Suspension {
-    Suspension {
-        child: Some(child),
-        ..Suspension::new(SuspendReason::Child)
-    }
 }

@@ -51,7 +51,8 @@ impl ThreadMachine {
             else {
                 continue;
             };
-            if self.live.running.contains_key(&call.position) {
+            let is_parked = self.live.parked.contains(&call.position);
+            if is_parked || self.live.running.contains_key(&call.position) {
                 continue;
             }
             let again = |child| self.call_again(now, turn, call, attempt, child);

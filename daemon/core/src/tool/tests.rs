@@ -125,3 +125,70 @@ fn a_run_is_suspended_before_its_call_and_never_during_it() {
     calling.conclude(tick(3), call.slot, &outcome(None));
     assert_eq!(calling.run().status(), Status::Completed);
 }
+
+/// A run whose call, of that effect, is in flight. Its program repeats its calls if `replays`.
+fn calling(effect: Effect, replays: bool) -> ToolMachine {
+    let mut machine = machine();
+    let Move::Call(_, mut call) = machine.next(tick(1)) else {
+        panic!("a fresh run makes its call");
+    };
+    (call.effect, call.replays) = (effect, replays);
+    machine.start(tick(1), &call, None, InputHashes::default());
+    machine
+}
+
+#[test]
+fn program_that_repeats_its_calls_is_started_again_after_a_crash_and_a_suspension() {
+    let before = calling(Effect::Idempotent, true);
+    let mut recovered = ToolMachine::new(Arc::clone(before.run()));
+    let Move::Call(_, mut call) = recovered.next(tick(9)) else {
+        panic!("{:?}", recovered.run().work);
+    };
+    assert_eq!(call.attempt, 2);
+    call.replays = true;
+    recovered.start(tick(9), &call, None, InputHashes::default());
+    let child = RunId::new("t-2-a").unwrap();
+    recovered.suspend_for(call.slot, child.clone());
+    let Move::Suspended(_) = recovered.next(tick(10)) else {
+        panic!("{:?}", recovered.run().life);
+    };
+    let why = recovered.run().suspension().unwrap();
+    assert_eq!(
+        (why.reason, &why.child),
+        (SuspendReason::Child, &Some(child))
+    );
+    let resumed = RunEvent::resumed(Epoch(1));
+    recovered.observe(tick(11).at, &resumed.into()).unwrap();
+    let mut resumed = ToolMachine::new(Arc::clone(recovered.run()));
+    let Move::Call(_, call) = resumed.next(tick(12)) else {
+        panic!("{:?}", resumed.run().life);
+    };
+    assert_eq!(call.attempt, 3);
+}
+
+#[test]
+fn at_most_once_call_of_unknown_outcome_stays_on_record() {
+    let unknown = CallOutcome {
+        failure: Some(Failure::permanent("timeout", "too long")),
+        certainty: Certainty::Unknown,
+        ..CallOutcome::known(Value::Null)
+    };
+    for (effect, is_unknown) in [(Effect::AtMostOnce, true), (Effect::Idempotent, false)] {
+        let cut_off = calling(effect, false);
+        let mut interrupted = ToolMachine::new(Arc::clone(cut_off.run()));
+        assert!(matches!(interrupted.next(tick(9)), Move::End(_)));
+        let mut overdue = cut_off;
+        overdue.conclude(tick(9), Slot::Main, &unknown);
+        for ended in [interrupted, overdue] {
+            assert_eq!(ended.run().status(), Status::Error);
+            assert_eq!(ended.run().is_call_unknown(), is_unknown, "{effect:?}");
+        }
+    }
+    let mut failed = calling(Effect::AtMostOnce, false);
+    failed.conclude(
+        tick(9),
+        Slot::Main,
+        &outcome(Some(Failure::permanent("no", "no"))),
+    );
+    assert!(!failed.run().is_call_unknown(), "it reported its outcome");
+}

@@ -155,11 +155,7 @@ impl Walker {
         child: RunId,
         events: &mut Vec<Event>,
     ) -> Turn {
-        let why = Suspension {
-            child: Some(child),
-            ..Suspension::new(SuspendReason::Child)
-        };
-        self.suspend(now, why, events)
+        self.suspend(now, Suspension::for_child(child), events)
     }
 
     pub(super) fn suspend_uncertain(

@@ -16,7 +16,8 @@ use crate::machine::{Certainty, as_object};
 use crate::model::event::{RetryScheduled, StepFailed};
 use crate::model::graph::{At, FailedAttempt, Step};
 use crate::model::{
-    ApprovalKind, Control, Effect, Event, Failure, Outcome, StepStatus, SuspendReason, Suspension,
+    ApprovalKind, Control, DIVERGED, Effect, Event, Failure, Outcome, StepStatus, SuspendReason,
+    Suspension,
 };
 use crate::policy::Classification;
 
@@ -57,9 +58,11 @@ impl Repeat {
     pub(super) fn of(effect: Effect, failure: &Failure, certainty: Certainty) -> Self {
         let started = certainty != Certainty::NeverStarted;
         let refused = !started && !failure.retryable;
+        // It would make the same calls again.
+        let diverged = failure.is_decided && failure.code == DIVERGED;
         if started && effect == Effect::AtMostOnce {
             Self::Unknown
-        } else if refused || certainty == Certainty::UnknownBelow {
+        } else if refused || diverged || certainty == Certainty::UnknownBelow {
             Self::Useless
         } else {
             Self::Possible

@@ -309,6 +309,7 @@ impl Walker {
                 key: self.key(&step.node, step.visit, Some(&parts.identity(item)), None),
                 effect: node.effect,
                 undeclared: node.effect != Effect::AtMostOnce,
+                replays: false,
                 result_text: ResultText::default(),
                 caching: node.caching,
                 timeout: node.timeout,

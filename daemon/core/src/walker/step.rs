@@ -101,6 +101,7 @@ impl Walker {
                 key: self.key(&step.node, step.visit, None, None),
                 effect: node.effect,
                 undeclared: node.effect != Effect::AtMostOnce,
+                replays: false,
                 result_text: ResultText::default(),
                 caching: node.caching,
                 timeout: node.timeout,

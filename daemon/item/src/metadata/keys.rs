@@ -39,6 +39,7 @@ pub(super) const TOOL: Keys = Keys {
         Key(&["callers"], Callers::schema, "Who may call it: model, code, graph, person; all of them unless set."),
         Key(&["output"], || word(["text", "json", "auto"]), "What its process prints: text, one JSON document, or auto: JSON if it is an object or a list."),
         Key(&["permissions"], list, "What its program may call through the daemon, as patterns such as rye.execute.tool.team.*; an empty list forbids calls."),
+        Key(&["replay"], || word(["ordered"]), "ordered: its program has no effects but its calls, and makes the same calls in the same order each time."),
         Key(&["config_schema"], object, "A JSON Schema of its parameters, with their defaults."),
         Key(&["input_schema"], object, "The schema of the parameters of a tool of another server."),
         Key(&["env_config"], object, "Interpreter and environment."),

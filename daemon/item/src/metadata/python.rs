@@ -10,7 +10,7 @@ use super::keys::Fields;
 use super::{Error, line_of};
 
 /// Python names and their fields.
-const NAMES: [(&str, &str); 21] = [
+const NAMES: [(&str, &str); 22] = [
     ("__version__", "version"),
     ("__tool_type__", "tool_type"),
     ("__executor_id__", "executor_id"),
@@ -20,6 +20,7 @@ const NAMES: [(&str, &str); 21] = [
     ("__callers__", "callers"),
     ("__effect__", "effect"),
     ("__output__", "output"),
+    ("__replay__", "replay"),
     ("PERMISSIONS", "permissions"),
     ("CONFIG_SCHEMA", "config_schema"),
     ("ENV_CONFIG", "env_config"),

@@ -12,7 +12,7 @@ use super::keys::Fields;
 
 /// Names and their fields, in Rye's spelling and in that of the original. A capitalised name counts only if it is
 /// exported, because modules have constants of their own. The original's names count in both cases.
-const NAMES: [(&str, &str); 32] = [
+const NAMES: [(&str, &str); 34] = [
     ("VERSION", "version"),
     ("NAME", "name"),
     ("CATEGORY", "category"),
@@ -22,6 +22,7 @@ const NAMES: [(&str, &str); 32] = [
     ("CALLERS", "callers"),
     ("EFFECT", "effect"),
     ("OUTPUT", "output"),
+    ("REPLAY", "replay"),
     ("INPUTS", "inputs"),
     ("OUTPUTS", "outputs"),
     ("ENV_REQUIRES", "env_requires"),
@@ -41,6 +42,7 @@ const NAMES: [(&str, &str); 32] = [
     ("__callers__", "callers"),
     ("__effect__", "effect"),
     ("__output__", "output"),
+    ("__replay__", "replay"),
     ("__inputs__", "inputs"),
     ("__outputs__", "outputs"),
     ("__env_requires__", "env_requires"),

@@ -456,6 +456,32 @@ fn output_is_one_of_three_values() {
     assert!(error.contains("`text`, `json` and `auto`"), "{error}");
 }
 
+#[test]
+fn replay_is_one_word_and_excludes_at_most_once() {
+    let yaml = |text: &str| tool("yaml", text);
+    for (read, replays) in [
+        (yaml("replay: ordered\n"), true),
+        (yaml("replay: ordered\neffect: pure\n"), true),
+        (tool("py", "__replay__ = 'ordered'\n"), true),
+        (tool("js", "export const REPLAY = 'ordered';\n"), true),
+        (yaml("effect: at_most_once\n"), false),
+    ] {
+        let metadata = read.unwrap();
+        assert_eq!((metadata.replays, metadata.unread), (replays, vec![]));
+    }
+    for (text, words) in [
+        ("replay: all\n", "`replay` must be the word `ordered`"),
+        ("replay: true\n", "`replay` must be the word `ordered`"),
+        (
+            "replay: ordered\neffect: at_most_once\n",
+            "`replay` must be left out of a tool with `effect: at_most_once`",
+        ),
+    ] {
+        let error = yaml(text).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
 fn yaml_files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder)
         .unwrap()

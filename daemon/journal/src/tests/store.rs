@@ -245,6 +245,7 @@ async fn end_tool(rig: &Rig, journal: &Journal, name: &str, text: &str) -> (usiz
     let completed = ToolCompleted {
         result: Arc::new(json!({"stdout": text})),
         error: None,
+        unknown: false,
         elapsed_ms: 1,
     };
     journal

@@ -69,6 +69,7 @@ fn process_task() -> Task {
         restart: RestartPolicy::OnFailure,
         max_restarts: 5,
         grace_ms: 5_000,
+        survive: false,
         ports: [
             ("http".to_owned(), PortChoice::Auto),
             ("admin".to_owned(), PortChoice::Fixed(9000)),

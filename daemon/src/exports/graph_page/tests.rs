@@ -43,6 +43,7 @@ fn started(step: u32, node: &str) -> Event {
         action_id: "tool:rye/core/echo".into(),
         effect: Effect::Idempotent,
         key: String::new(),
+        replays: false,
         now: Timestamp::default(),
         items: None,
         branches: Vec::new(),

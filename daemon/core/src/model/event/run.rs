@@ -15,6 +15,7 @@ use crate::model::budget::Because;
 use crate::model::control::Control;
 use crate::model::failure::Failure;
 use crate::model::kill::KillReceipt;
+use crate::model::life::Status;
 use crate::model::limits::Raised;
 use crate::model::process_end::ProcessEnd;
 use crate::money::Usd;
@@ -98,6 +99,9 @@ pub struct StepStarted {
     pub effect: Effect,
     /// The idempotency key handed to the tool.
     pub key: String,
+    /// True if the program of the tool repeats its calls in order.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replays: bool,
     /// `_now` of the step: the same in every try.
     pub now: Timestamp,
     /// Number of items of a foreach node, or of branches of a parallel one.
@@ -147,6 +151,24 @@ pub struct CallbackStarted {
     /// The item of the run, as `tool:team/lint`.
     pub item: String,
     pub child: RunId,
+    /// Number of the call in its step, from 0, if the program repeats its calls in order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ordinal: Option<u32>,
+    /// Hash over item and parameters, with an `ordinal`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params_hash: Option<String>,
+}
+
+/// The call of a program that repeats its calls in order has ended; its result is about to be returned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallbackEnded {
+    pub step: u32,
+    #[serde(default, skip_serializing_if = "Slot::is_main")]
+    pub slot: Slot,
+    pub ordinal: u32,
+    pub child: RunId,
+    /// Status with which the run ended.
+    pub status: Status,
 }
 
 /// The program of an attempt reported its progress.
@@ -313,6 +335,7 @@ impl StepStarted {
         Attempt {
             key: self.key.as_str().into(),
             child: self.child.clone(),
+            replays: self.replays,
             ..Attempt::new(id, self.effect, since)
         }
     }

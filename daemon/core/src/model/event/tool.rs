@@ -15,6 +15,9 @@ pub struct ToolCompleted {
     /// Absent on success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
+    /// True if the call is at-most-once and may have taken effect.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unknown: bool,
     /// Wall time of the call in milliseconds.
     pub elapsed_ms: u64,
 }

@@ -16,6 +16,8 @@ impl ToolState {
     /// The only transition of the call; it may end in any state.
     pub(super) fn apply(&mut self, event: &ToolEvent) {
         match event {
+            // The call stays in flight, like that of a cancelled or killed run.
+            ToolEvent::ToolCompleted(completed) if completed.unknown => {}
             ToolEvent::ToolCompleted(completed) => {
                 let failed = completed.error.is_some();
                 let result = failed.then(|| Arc::clone(&completed.result));
@@ -23,6 +25,13 @@ impl ToolState {
             }
             ToolEvent::ToolCancelled(_) => {}
         }
+    }
+}
+
+impl ToolState {
+    /// True if its call is at-most-once and may have taken effect, although its run has ended.
+    pub fn is_unknown(&self) -> bool {
+        self.attempt().is_some_and(Attempt::is_unknown)
     }
 }
 
@@ -41,14 +50,17 @@ impl WorkState for ToolState {
     }
 
     fn start_step(&mut self, at: Timestamp, started: &StepStarted) -> bool {
-        let is_new = *self == Self::New;
-        if is_new {
-            *self = Self::Calling(Attempt {
-                child: None,
-                ..started.attempt(at)
-            });
-        }
-        is_new
+        let before = match self {
+            Self::New => None,
+            Self::Calling(attempt) if attempt.replays => Some(&*attempt),
+            Self::Calling(_) | Self::Over(_) => return false,
+        };
+        let attempt = started.attempt(at).repeating(before);
+        *self = Self::Calling(Attempt {
+            child: None,
+            ..attempt
+        });
+        true
     }
 
     fn location<'a>(&'a self, spec: &'a Spec) -> Option<&'a str> {
@@ -77,8 +89,10 @@ impl WorkState for ToolState {
             }
             Outcome::Killed { .. } => return None,
         };
+        let attempt = self.attempt();
         let completed = ToolCompleted {
             result,
+            unknown: error.is_some() && attempt.is_some_and(Attempt::is_unknown),
             error,
             elapsed_ms,
         };

@@ -27,6 +27,7 @@ fn at_items(most: Option<u32>) -> State {
         action_id: "tool:a/c".into(),
         effect: Effect::Idempotent,
         key: "k".into(),
+        replays: false,
         now: at(0),
         items: Some(3),
         branches: Vec::new(),
