@@ -72,7 +72,10 @@ fn wait_for_a_line_answers_with_it() {
     let mut soon = wait.clone();
     soon["timeout"] = json!(0.2);
     let late = envelope(&world, &soon);
-    assert_eq!(late["error"], "no line matches", "{late}");
+    assert_eq!(
+        late["error"], "no line matches in the time of the wait",
+        "{late}"
+    );
     world.write("go", "");
     let found = call(&world, &wait);
     assert_eq!(
@@ -82,7 +85,7 @@ fn wait_for_a_line_answers_with_it() {
     let exit = json!({"action": "wait", "handle_id": server, "for": "exit", "timeout": 0.1});
     assert_eq!(
         envelope(&world, &exit)["error"],
-        "the process has not ended"
+        "the process has not ended in the time of the wait"
     );
     let _stopped = stop(&world, &server);
     assert_eq!(call(&world, &exit)["running"], false);
