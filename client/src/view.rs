@@ -210,7 +210,9 @@ impl View {
             GraphEvent::ParallelCompleted(end) => self.items_ended(end.branches, end.failed),
             GraphEvent::RetryScheduled(retry) => Some(self.retry_scheduled(retry, at)),
             GraphEvent::StepCompleted(completed) => Some(self.step_ended(completed)),
-            GraphEvent::LimitExtended(_)
+            GraphEvent::ServiceStarted(_)
+            | GraphEvent::ProcessWaited(_)
+            | GraphEvent::LimitExtended(_)
             | GraphEvent::GraphEnding(_)
             | GraphEvent::GraphCompleted(_)
             | GraphEvent::GraphError(_)

@@ -9,12 +9,10 @@
 
 mod authority;
 mod failures;
-mod logged_output;
 mod managed;
 mod mcp;
 mod outcome;
 mod primaries;
-mod probes;
 mod process;
 mod request;
 
@@ -319,6 +317,13 @@ impl Dispatcher {
             }
             Err(refused) => (refused.data, Some(refused.failure)),
         };
+        let failure = match failure {
+            Some(failure) if is_native => {
+                work.printed = work.printed.take().or_else(|| printed_of(&data));
+                Some(with_code(failure, &data))
+            }
+            failure => failure,
+        };
         let (data, failure) = without_secrets(data, failure, &masker);
         if let Some(child) = work.parked.take() {
             return Ended::Suspended(child);
@@ -403,6 +408,29 @@ impl Dispatcher {
             cx.warn(format!("{item} sets {keys}, which nothing depends on here"));
         }
     }
+}
+
+/// Gives `failure` the code that a native tool reports in `data`.
+fn with_code(failure: Failure, data: &Value) -> Failure {
+    match data.get("code").and_then(Value::as_str) {
+        Some(code) => Failure {
+            code: code.into(),
+            ..failure
+        },
+        None => failure,
+    }
+}
+
+/// The last lines of a process that a native tool reports in `data`.
+fn printed_of(data: &Value) -> Option<Printed> {
+    let lines = data.get("tail")?.as_array()?;
+    let text = |stream: &str| {
+        let of_stream = lines.iter().filter(|line| line["stream"] == stream);
+        let texts = of_stream.filter_map(|line| line["text"].as_str());
+        texts.fold(String::new(), |all, text| all + text + "\n")
+    };
+    let (stdout, stderr) = (text("stdout"), text("stderr"));
+    Some(Printed::new(stdout.as_bytes(), stderr.as_bytes()))
 }
 
 async fn native_call(

@@ -113,6 +113,11 @@ pub trait Kind: Send + Sync + 'static {
         query: &Query<Self>,
     ) -> impl Future<Output = Result<Answer<Self>, rye_journal::Error>> + Send;
 
+    /// True if `query` is a part of the end of the run, so that a cancel does not interrupt its answer.
+    fn is_of_end(_query: &Query<Self>) -> bool {
+        false
+    }
+
     /// Carries out a call whose announcement is durable. It ends by itself, or as `stop` requests. It may report until
     /// then.
     fn carry_out(
@@ -351,10 +356,19 @@ impl<'a, K: Kind> Drive<'a, K> {
         plan: &mut Plan<K>,
         query: &Query<K>,
     ) -> Result<(), rye_journal::Error> {
+        let (signal, stop) = (&mut self.signal, self.stop);
+        let interrupted = async {
+            if K::is_of_end(query) {
+                return stop.at_least(Urgency::Shutdown).await;
+            }
+            tokio::select! {
+                () = signal.changed() => {}
+                () = stop.due() => {}
+            }
+        };
         let answer = tokio::select! {
             answer = self.kind.answer(plan.machine.run(), query) => answer?,
-            () = self.signal.changed() => return Ok(()),
-            () = self.stop.due() => return Ok(()),
+            () = interrupted => return Ok(()),
         };
         let now = self.services.clock.tick();
         let events = plan.machine.answered(now, answer);

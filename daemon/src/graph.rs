@@ -6,6 +6,7 @@
 //! call gets the grace period of [`crate::dispatch`] to end by itself; its result counts if it does.
 
 mod attend;
+mod services;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use rye_core::definition::Graph;
 use rye_core::machine::Call;
 use rye_core::model::{Effect, GraphSource, Run};
 use rye_core::policy::Policy;
-use rye_core::walker::{CostSource, Walker};
+use rye_core::walker::{CostSource, ServiceAnswer, ServiceQuery, Walker};
 
 use self::attend::Planned;
 use crate::cache;
@@ -71,6 +72,7 @@ impl Kind for GraphRun {
         Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run)
             .with_cost(cost)
             .with_memory(memory)
+            .with_services(services::source(&self.at.services.journal))
             .paced(clock)
     }
 
@@ -84,10 +86,14 @@ impl Kind for GraphRun {
 
     async fn answer(
         &self,
-        _run: &Run,
-        query: &Infallible,
-    ) -> Result<Infallible, rye_journal::Error> {
-        match *query {}
+        run: &Run,
+        query: &ServiceQuery,
+    ) -> Result<ServiceAnswer, rye_journal::Error> {
+        Ok(services::answer(&self.at, run, query).await)
+    }
+
+    fn is_of_end(query: &ServiceQuery) -> bool {
+        matches!(query, ServiceQuery::Stop(_))
     }
 
     async fn carry_out(

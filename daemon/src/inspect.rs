@@ -303,6 +303,7 @@ const fn node_status(status: StepStatus) -> NodeStatus {
         StepStatus::Parallel => NodeStatus::Parallel,
         StepStatus::Wait => NodeStatus::Wait,
         StepStatus::Approval => NodeStatus::Approval,
+        StepStatus::Service => NodeStatus::Service,
         StepStatus::Cached => NodeStatus::Cached,
         StepStatus::Declared => NodeStatus::Declared,
     }

@@ -36,6 +36,8 @@ pub mod chain;
 pub mod directives;
 pub mod models;
 
+pub mod logged_output;
+pub mod probes;
 pub mod services;
 pub mod tool_offer;
 

@@ -62,6 +62,14 @@ impl fmt::Display for LogCursor {
 }
 
 impl LogCursor {
+    /// Position before the first line of the attempt `number`.
+    pub const fn at_attempt(number: u32) -> Self {
+        Self {
+            attempt: number,
+            position: 0,
+        }
+    }
+
     /// Reads the text of a cursor.
     pub fn parse(text: &str) -> Option<Self> {
         let (attempt, position) = text.split_once('.')?;

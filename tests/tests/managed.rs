@@ -6,6 +6,7 @@ mod owners;
 mod ports;
 mod probes;
 mod restarts;
+mod services;
 mod survivors;
 mod verbs;
 

@@ -205,6 +205,10 @@ fn answered(answer: &ApprovalAnswer) -> String {
 fn of_graph(event: &GraphEvent) -> String {
     match event {
         GraphEvent::GraphStarted(started) => format!("begins at {}", started.start_node),
+        GraphEvent::ServiceStarted(started) => {
+            format!("{} is the process {}", started.node, started.handle)
+        }
+        GraphEvent::ProcessWaited(waited) => format!("has waited for {}", waited.handle),
         GraphEvent::LimitExtended(extended) => {
             format!(
                 "may take {} steps now, by {}",

@@ -214,6 +214,7 @@ impl Lines {
             | StepStatus::Parallel
             | StepStatus::Wait
             | StepStatus::Approval
+            | StepStatus::Service
             | StepStatus::Cached
             | StepStatus::Declared => self.style.green("✓"),
         };
@@ -287,7 +288,8 @@ fn detail(step: &StepEnd) -> Option<String> {
         | StepStatus::Cached
         | StepStatus::Declared
         | StepStatus::Wait
-        | StepStatus::Approval => Some(word.to_owned()),
+        | StepStatus::Approval
+        | StepStatus::Service => Some(word.to_owned()),
         StepStatus::Ok | StepStatus::Error | StepStatus::Return => {
             let new = &step.new_keys;
             (!new.is_empty()).then(|| in_line(&format!("+{}", new.join(", "))))

@@ -35,6 +35,7 @@ mod scope;
 
 mod graph;
 mod node;
+mod processes;
 mod waiting;
 
 mod action;

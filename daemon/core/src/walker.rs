@@ -30,6 +30,7 @@ mod evaluate;
 mod failure;
 mod hooks;
 mod items;
+mod services;
 mod step;
 mod waiting;
 
@@ -43,6 +44,8 @@ use serde_json::{Value, json};
 pub use self::doubt::in_doubt;
 pub use self::hooks::CostSource;
 use self::items::ItemScope;
+use self::services::ServiceProgress;
+pub use self::services::{ServiceAnswer, ServiceFacts, ServiceQuery, ServiceSource};
 use crate::bounds;
 use crate::cas::InputHashes;
 use crate::clock::{Clock, Tick, Timestamp, Uptime};
@@ -76,6 +79,7 @@ enum Turn {
     /// Look at the record again.
     Again,
     Call(Box<Call>),
+    Query(Box<ServiceQuery>),
     Wait(Option<Uptime>),
 }
 
@@ -117,6 +121,8 @@ pub struct Walker {
     held: Option<Suspension>,
     /// Scope of the items of the current foreach node.
     items: Option<ItemScope>,
+    service_source: ServiceSource,
+    service_progress: ServiceProgress,
 }
 
 impl Walker {
@@ -149,6 +155,17 @@ impl Walker {
             ahead: None,
             held: None,
             items: None,
+            service_source: ServiceSource::default(),
+            service_progress: ServiceProgress::default(),
+        }
+    }
+
+    /// Sets the source of the state of services; without it they have only a handle.
+    #[must_use]
+    pub fn with_services(self, service_source: ServiceSource) -> Self {
+        Self {
+            service_source,
+            ..self
         }
     }
 
@@ -189,6 +206,9 @@ impl Walker {
     }
 
     fn turn(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Turn {
+        if let Some(turn) = self.restore_services() {
+            return turn;
+        }
         match self.walk().at.clone() {
             At::New => self.begin(now, events),
             At::Between {
@@ -330,8 +350,8 @@ impl Walker {
 
 impl Machine for Walker {
     type Signal = Infallible;
-    type Query = Infallible;
-    type Answer = Infallible;
+    type Query = ServiceQuery;
+    type Answer = ServiceAnswer;
 
     fn run(&self) -> &Arc<Run> {
         &self.run
@@ -363,7 +383,7 @@ impl Machine for Walker {
         self.deadline.map(|deadline| deadline.since(self.up))
     }
 
-    fn next(&mut self, now: Tick) -> Move {
+    fn next(&mut self, now: Tick) -> Move<ServiceQuery> {
         self.look(now);
         let now = now.at;
         let mut events = Vec::new();
@@ -377,6 +397,7 @@ impl Machine for Walker {
             }
             match self.turn(now, &mut events) {
                 Turn::Call(call) => return Move::Call(events, call),
+                Turn::Query(query) => return Move::Query(events, query),
                 Turn::Wait(until) => return Move::Wait(events, until),
                 Turn::Again if events.len() >= NOTE_STEPS || self.assigned >= NOTE_BYTES => {
                     return Move::Note(events);
@@ -424,8 +445,10 @@ impl Machine for Walker {
         match signal {}
     }
 
-    fn answered(&mut self, _now: Tick, answer: Infallible) -> Vec<Event> {
-        match answer {}
+    fn answered(&mut self, now: Tick, answer: ServiceAnswer) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.take_answer(now.at, answer, &mut events);
+        events
     }
 
     fn useless(&self) -> Vec<Slot> {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rye_core::capability::Primary;
 use rye_core::id::ItemRef;
 use rye_core::machine::Certainty;
+use rye_core::model::event::ProcessUnready;
 use rye_core::model::{EndCause, Failure, Object, Printed, ProcessEnd, ProcessSpec};
 use rye_core::process::AttemptPorts;
 use rye_item::Library;
@@ -23,10 +24,10 @@ use tokio::time::timeout;
 
 use super::failures::{ISOLATION_UNAVAILABLE, refused, unstarted};
 use super::outcome::process_end;
-use super::probes::{Probes, Verdict, signs};
 use super::{Dispatcher, Planner, Unsuccessful, Work, permit};
 use crate::chain::{self, InheritedVariables, KeptPlan, ManagedError, ManagedPlan, Plan};
 use crate::models;
+use crate::probes::{Probes, Report, Verdict, signs};
 use crate::process_log::ProcessLog;
 use crate::services::{AttemptCtx, Order, Prepared};
 use crate::stop::Urgency;
@@ -95,8 +96,9 @@ impl Dispatcher {
             return survivor::start(&self.spawner, plan, cx, masker, work).await;
         }
         let log = cx.services.process_logs.of(&cx.run);
-        let (signs, observer) = signs(&plan.probes.ready, cx);
         let isolation = plan.process.confinement.level();
+        let report = reporter(cx);
+        let (signs, observer) = signs(&plan.probes.ready, &report);
         let running = self.spawner.start(plan.process, &plan.tag).await;
         // The program was executed, or never is.
         cx.services.ports.release(&cx.run);
@@ -119,7 +121,8 @@ impl Dispatcher {
             signs: &signs,
             members,
             live: &live,
-            cx,
+            providers: &cx.services.providers,
+            report: &report,
         };
         let verdict = OnceLock::new();
         let stopper = Stopper::new();
@@ -197,6 +200,18 @@ fn conclude(
             work.printed = Some(printed(log, work.process.as_deref()));
             Err(failure.into())
         }
+    }
+}
+
+/// Returns the receiver of the reports of an attempt.
+fn reporter(cx: &AttemptCtx) -> impl Fn(Report) + Sync + '_ {
+    |report| match report {
+        Report::Ready => cx.ready.notify_one(),
+        Report::Unready(why) => {
+            let attempt = cx.attempt;
+            cx.note(ProcessUnready { attempt, why }.into());
+        }
+        Report::Warning(text) => cx.warn(text),
     }
 }
 

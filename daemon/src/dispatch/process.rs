@@ -10,11 +10,11 @@ use rye_process::{Confinement, Exit, StopReason, Stopper};
 use serde_json::Value;
 
 use super::failures::{refused, unstarted};
-use super::logged_output::LoggedOutput;
 use super::outcome::{bound, judge, printed, process_end};
 use super::{Dispatcher, Unsuccessful, Work};
 use crate::callbacks::{Halt, ProgramAttempt, Registered};
 use crate::chain::{CallbackAuthority, ProcessPlan};
+use crate::logged_output::LoggedOutput;
 use crate::services::{AttemptCtx, memory_exceeded};
 use crate::stop::Urgency;
 

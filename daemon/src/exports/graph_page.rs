@@ -66,7 +66,8 @@ fn outline(spec: &Spec) -> Vec<Outline> {
                 Work::Gate => "gate".to_owned(),
                 Work::Return { .. } => "return".to_owned(),
                 Work::Fail(_) => "fail".to_owned(),
-                Work::Wait(_) => "wait".to_owned(),
+                Work::Wait(_) | Work::ProcessWait(_) => "wait".to_owned(),
+                Work::Service(_) => "service".to_owned(),
                 Work::Approval(_) => "approval".to_owned(),
                 Work::Parallel(parallel) => {
                     let branches = parallel.branches.iter();
@@ -498,6 +499,9 @@ fn entry_of_graph(event: &GraphEvent) -> Option<String> {
             Waits::Until { at, .. } => format!("waits until {at}"),
             Waits::Answer => "waits for an answer".to_owned(),
         },
+        GraphEvent::ServiceStarted(started) => {
+            format!("{} is the process {}", plain(&started.node), started.handle)
+        }
         GraphEvent::LimitExtended(extended) => {
             let (most, by) = (extended.max_steps, plain(&extended.by));
             format!("the limit is {most} steps now, by {by}")
@@ -517,7 +521,9 @@ fn entry_of_graph(event: &GraphEvent) -> Option<String> {
         GraphEvent::GraphCompleted(end) => end.status.as_str().to_owned(),
         GraphEvent::GraphError(end) => format!("❌ error: {}", plain(&end.error.message)),
         GraphEvent::GraphCancelled(end) => format!("cancelled by {}", plain(&end.cause)),
-        GraphEvent::ItemStarted(_) | GraphEvent::GraphEnding(_) => return None,
+        GraphEvent::ItemStarted(_) | GraphEvent::ProcessWaited(_) | GraphEvent::GraphEnding(_) => {
+            return None;
+        }
     })
 }
 

@@ -41,6 +41,7 @@ struct Params {
     pattern: Option<String>,
     timeout: Option<f64>,
     all: Option<bool>,
+    must_be_ready: Option<bool>,
     #[serde(flatten)]
     request: ProcessRequest,
 }
@@ -81,7 +82,10 @@ pub(super) async fn call(params: Object, session: &Session<'_>) -> Result<Value,
         named.ok_or_else(|| invalid("`handle_id` names the process; `action: list` lists them"))
     };
     match params.action {
-        Action::Start => start(params.request, session).await,
+        Action::Start => {
+            let must_be_ready = params.must_be_ready.unwrap_or_default();
+            start(params.request, must_be_ready, session).await
+        }
         Action::List => list(params.all.unwrap_or_default(), session).await,
         Action::Status => {
             let run = process(session, handle()?).await?;
@@ -120,13 +124,20 @@ fn answer(run: &Run, session: &Session<'_>) -> Value {
     document
 }
 
-async fn start(request: ProcessRequest, session: &Session<'_>) -> Result<Value, Failure> {
+async fn start(
+    request: ProcessRequest,
+    must_be_ready: bool,
+    session: &Session<'_>,
+) -> Result<Value, Failure> {
     let process = request.checked().map_err(invalid)?;
     let owner = owner(session).await?;
     let started = session.runs.start_process(ProcessStart { process, owner });
     let (run, exists) = started.await.map_err(Refusal::of_run)?;
     let started = session.runs.process_started(run.id.clone());
     let run = started.await.map_err(Refusal::of_run)?;
+    if must_be_ready && !is_ready(&run) {
+        return not_ready(&run, session).await;
+    }
     let failure = run.failure();
     let was_executed = run.process().is_some_and(|state| state.last_end.is_some());
     if let Some(failure) = failure.clone().filter(|_| !was_executed) {
@@ -142,6 +153,32 @@ async fn start(request: ProcessRequest, session: &Session<'_>) -> Result<Value, 
     }
     let page = session.process_logs.of(&run.id);
     let page = page.read(LogRange::Last(START_LINES)).await;
+    document["tail"] = tail(page)?["lines"].take();
+    Ok(document)
+}
+
+fn is_ready(run: &Run) -> bool {
+    let state = run.process();
+    state.is_some_and(|state| state.ready_since().is_some())
+}
+
+/// Stops the process `run`, which had to be ready and is not.
+async fn not_ready(run: &Run, session: &Session<'_>) -> Result<Value, Failure> {
+    let page = session.process_logs.of(&run.id);
+    let page = page.read(LogRange::Last(START_LINES)).await;
+    let mut document = answer(run, session);
+    let why = ProcessView::of(run, session.clock.now()).and_then(|view| view.why);
+    let why = match (run.failure(), why) {
+        (Some(failure), _) => failure.message,
+        (None, Some(why)) => why.to_string(),
+        (None, None) => "it is not ready in time".to_owned(),
+    };
+    if !run.status().is_terminal() {
+        stop(run.id.as_str(), session).await?;
+    }
+    document["success"] = json!(false);
+    document["code"] = json!("service_not_ready");
+    document["error"] = json!(format!("the process is not ready: {why}"));
     document["tail"] = tail(page)?["lines"].take();
     Ok(document)
 }
@@ -214,8 +251,13 @@ async fn restart(handle: &str, session: &Session<'_>) -> Result<Value, Failure> 
     Ok(answer(&run, session))
 }
 
-fn cursor(since: Option<&str>) -> Result<Option<LogCursor>, Failure> {
+/// Reads a position in the output of `run`: a cursor, or `attempt` for the first line of the attempt in flight.
+fn cursor(since: Option<&str>, run: &Run) -> Result<Option<LogCursor>, Failure> {
     let read = |text: &str| {
+        if text == "attempt" {
+            let attempts = run.process().map_or(0, |state| state.attempts);
+            return Ok(LogCursor::at_attempt(attempts));
+        }
         LogCursor::parse(text).ok_or_else(|| {
             invalid(format!(
                 "`since` is the `cursor` of an earlier answer, not {text:?}"
@@ -228,7 +270,7 @@ fn cursor(since: Option<&str>) -> Result<Option<LogCursor>, Failure> {
 async fn logs(handle: &str, params: &Params, session: &Session<'_>) -> Result<Value, Failure> {
     let run = process(session, handle).await?;
     let most = params.tail.unwrap_or(TAIL).min(MOST_LINES);
-    let wanted = match cursor(params.since.as_deref())? {
+    let wanted = match cursor(params.since.as_deref(), &run)? {
         Some(since) => LogRange::After(since, most),
         None => LogRange::Last(most),
     };
@@ -260,10 +302,8 @@ async fn wait(handle: &str, params: &Params, session: &Session<'_>) -> Result<Va
         Some(WaitFor::Ready) => {
             let ready = session.runs.process_ready(run.id.clone(), most);
             let run = ready.await.map_err(Refusal::of_run)?;
-            let is_ready = run
-                .process()
-                .is_some_and(|state| state.ready_since().is_some());
-            Ok(waited(&run, is_ready, "the process is not ready", session))
+            let what = "the process is not ready";
+            Ok(waited(&run, is_ready(&run), what, session))
         }
         Some(WaitFor::Exit) => {
             let settled = session.runs.settled(run.id.clone());
@@ -283,7 +323,7 @@ async fn wait(handle: &str, params: &Params, session: &Session<'_>) -> Result<Va
             let pattern = params.pattern.as_deref().unwrap_or_default();
             let pattern =
                 LinePattern::parse(pattern).map_err(|why| invalid(format!("`pattern` {why}")))?;
-            let since = cursor(params.since.as_deref())?;
+            let since = cursor(params.since.as_deref(), &run)?;
             wait_for_line(&run, (&pattern, since, most), session).await
         }
     }
@@ -294,7 +334,20 @@ fn waited(run: &Run, fulfilled: bool, unless: &str, session: &Session<'_>) -> Va
     let mut document = answer(run, session);
     document["success"] = json!(fulfilled);
     if !fulfilled {
-        document["error"] = json!(unless);
+        let (code, text) = match ProcessView::of(run, session.clock.now()) {
+            Some(view) if run.status().is_terminal() => {
+                let end = view
+                    .reason
+                    .unwrap_or_else(|| view.status.as_str().to_owned());
+                (
+                    "process_ended",
+                    format!("{unless}, and the process has ended: {end}"),
+                )
+            }
+            Some(_) | None => ("wait_timeout", format!("{unless} in the time of the wait")),
+        };
+        document["code"] = json!(code);
+        document["error"] = json!(text);
     }
     document
 }
@@ -325,6 +378,7 @@ async fn wait_for_line(
         document["stream"] = json!(line.stream.as_str());
         document["at"] = json!(line.at.to_string());
         document["cursor"] = json!(line.cursor().to_string());
+        document["groups"] = Value::Object(pattern.groups(&line.text));
     }
     Ok(document)
 }

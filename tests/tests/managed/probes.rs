@@ -140,24 +140,3 @@ fn process_without_a_restart_ends_as_unhealthy() {
     let events = events(&world, &server);
     assert_eq!(events.last().map(String::as_str), Some("process_ended"));
 }
-
-#[test]
-fn hostile_pattern_warns_and_is_not_ready() {
-    let world = World::new();
-    let _daemon = world.start("");
-    let begin = json!({
-        "action": "start", "command": "for i in 1 2 3 4; do printf 'a%.0s' $(seq 5000); echo; done; exec sleep 60",
-        "name": "bomb", "ready": {"pattern": "^(a+)+\\1c$"}, "ready_timeout": 3,
-    });
-    let bomb = call(&world, &begin);
-    assert_eq!(
-        (&bomb["ready"], &bomb["why"]["code"]),
-        (&json!(false), &json!("no_line"))
-    );
-    let handle = handle(&bomb);
-    let warned = world.ryectl("events --json").arg(&handle).ok().json_lines();
-    let warning = warned.iter().find(|event| event["event_type"] == "warning");
-    let text = warning.unwrap()["payload"]["message"].as_str().unwrap();
-    assert!(text.contains("too many steps"), "{text}");
-    stop(&world, &handle);
-}

@@ -4,7 +4,8 @@ use std::fs;
 use std::thread;
 
 use nix::sys::signal::Signal;
-use rye_tests::{Daemon, World, processes, until};
+use rye_tests::user::{Subtree, User};
+use rye_tests::{Daemon, World, processes, skipped, until};
 use serde_json::{Value, json};
 
 use super::{call, events, handle, named, printed, start, status, status_when, stop, until_named};
@@ -350,4 +351,42 @@ fn program_that_cannot_be_started_fails_as_without_a_shim() {
         missing["metadata"]["code"], "executor_not_found",
         "{missing}"
     );
+}
+
+#[test]
+fn ordinary_user_has_survivors_with_and_without_a_cgroup() {
+    if !nix::unistd::geteuid().is_root() {
+        skipped("only root can act as another user");
+        return;
+    }
+    let Some(subtree) = Subtree::new() else {
+        skipped("this host takes no cgroups");
+        return;
+    };
+    for cgroup in [Some(&subtree), None] {
+        let world = World::new();
+        let user = User::of(&world);
+        let start = "ryectl proc start --survive --name nap -- sleep 60";
+        let nap = user.run(cgroup, start).trim().to_owned();
+        let shown = |words: &str| -> Value {
+            let shown = user.run(cgroup, &format!("ryectl {words} --json || true"));
+            serde_json::from_str(&shown).expect("it is JSON")
+        };
+        let pid = |shown: Value| i32::try_from(shown["pid"].as_i64().unwrap_or_default()).unwrap();
+        let first = pid(shown(&format!("proc status {nap}")));
+        let daemon = pid(shown("daemon info"));
+        // Its parent ends what it left, and starts another one.
+        processes::send(daemon, Signal::SIGKILL);
+        until("the next daemon", || {
+            // None answers before it serves.
+            let next = pid(shown("daemon info"));
+            (next != 0 && next != daemon).then_some(())
+        });
+        let status = shown(&format!("proc status {nap}"));
+        assert_eq!(status["restarts"], 0, "{status}");
+        assert_eq!(pid(status), first);
+        let _stopped = user.run(cgroup, &format!("ryectl proc stop {nap}"));
+        assert!(!processes::lives(first));
+        let _stopped = user.run(cgroup, "ryectl daemon stop");
+    }
 }

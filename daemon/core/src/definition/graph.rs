@@ -103,7 +103,9 @@ impl Graph {
             | Work::Return { .. }
             | Work::Fail(_)
             | Work::Wait(_)
-            | Work::Approval(_) => None,
+            | Work::Approval(_)
+            | Work::Service(_)
+            | Work::ProcessWait(_) => None,
         };
         match slot {
             Slot::Part(part) => match branch(part) {

@@ -16,8 +16,8 @@ use crate::expr::{COMBINATORS, OPS};
 use crate::id::ItemKind;
 
 /// The values of a node's `type`.
-pub(super) const TYPES: [&str; 7] = [
-    "return", "gate", "foreach", "fail", "wait", "approval", "parallel",
+pub(super) const TYPES: [&str; 8] = [
+    "return", "gate", "foreach", "fail", "wait", "approval", "parallel", "service",
 ];
 
 /// Keys of a file from which the original derived the way to start it.
@@ -123,6 +123,23 @@ pub(super) const NODE: Keys = Keys {
         Key(&["for"], time, "Of `wait`: how long."),
         Key(&["until"], optional_text, "Of `wait`: until when, RFC 3339."),
         Key(&["branches"], || json!({"type": ["object", "null"], "minProperties": 1, "additionalProperties": defined("action")}), "Of `parallel`: the actions by their names."),
+        Key(&["process"], optional_text, "Of `wait`: the process to wait for, such as ${services.web.handle}."),
+        Key(&["line"], optional_text, "Of `wait` for a process: a regular expression that a line of its output matches."),
+        Key(&["exit"], switch, "Of `wait` for a process: until it has ended."),
+        Key(&["ready"], any, "Of `service`: the sign that it is ready, as of a managed process. Of `wait` for a process: true."),
+        Key(&["command"], optional_text, "Of `service`: a shell command, or with `args` the program."),
+        Key(&["args"], any, "Of `service`: the arguments of the program."),
+        Key(&["cwd"], optional_text, "Of `service`: the working directory, in the project."),
+        Key(&["env"], any, "Of `service`: variables."),
+        Key(&["name"], optional_text, "Of `service`: the name of the process; the node unless set."),
+        Key(&["ports"], any, "Of `service`: its ports by names: auto, or a number."),
+        Key(&["ready_pattern"], optional_text, "Of `service`: it is ready when a line matches."),
+        Key(&["ready_port"], any, "Of `service`: it is ready when it listens there."),
+        Key(&["ready_timeout"], any, "Of `service`: most seconds until it is ready; 30 unless set."),
+        Key(&["healthy"], any, "Of `service`: the test of a process that is ready."),
+        Key(&["restart"], optional_text, "Of `service`: no or on-failure; on-failure unless set."),
+        Key(&["max_restarts"], any, "Of `service`: failures in a row after which it starts again."),
+        Key(&["grace"], any, "Of `service`: seconds between TERM and KILL when it is stopped."),
         Key(&["comment", "description"], text, "For people."),
     ],
     required: &[],

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::backoff::Retry;
 use super::keys::{self, TYPES};
+use super::processes::SERVICE_KEYS;
 use super::read::{At, Reader};
 use super::roots::Roots;
 use super::scope;
@@ -27,6 +28,9 @@ enum Kind {
     Wait,
     Approval,
     Parallel,
+    Service,
+    /// A `wait` with a `process`.
+    ProcessWait,
 }
 
 impl Kind {
@@ -47,7 +51,9 @@ impl Kind {
             Self::Gate => &[],
             Self::Return => &["output"],
             Self::Fail => &["message", "code", "output"],
-            Self::Wait => &["for", "until"],
+            Self::Wait => &["for", "until", "process", "line", "ready", "exit"],
+            Self::ProcessWait => &["for", "process", "line", "ready", "exit"],
+            Self::Service => &SERVICE_KEYS,
             Self::Approval => &["message", "schema", "timeout"],
             Self::Parallel => &["branches", "timeout", "max_concurrency", "on_item_error"],
         };
@@ -66,7 +72,7 @@ impl Kind {
 
     /// True if `assign` and `next` see a result.
     const fn has_result(self) -> bool {
-        self.runs() || matches!(self, Self::Approval)
+        self.runs() || matches!(self, Self::Approval | Self::Service | Self::ProcessWait)
     }
 
     /// True if a run may continue after it.
@@ -85,6 +91,8 @@ impl Kind {
             Self::Wait => "a node that waits",
             Self::Approval => "an approval node",
             Self::Parallel => "a parallel node",
+            Self::Service => "a service",
+            Self::ProcessWait => "a node that waits for a process",
         }
     }
 }
@@ -127,7 +135,12 @@ impl<'d> Reader<'d> {
                 env_requires: self.env_requires(at),
                 ..Handling::default()
             },
-            Kind::Gate | Kind::Return | Kind::Fail | Kind::Wait => Handling {
+            Kind::Gate
+            | Kind::Return
+            | Kind::Fail
+            | Kind::Wait
+            | Kind::Service
+            | Kind::ProcessWait => Handling {
                 env_requires: self.env_requires(at),
                 ..Handling::default()
             },
@@ -188,7 +201,9 @@ impl<'d> Reader<'d> {
             Some("gate") => Some(Kind::Gate),
             Some("foreach") => Some(Kind::Foreach),
             Some("fail") => Some(Kind::Fail),
+            Some("wait") if at.given("process").is_some() => Some(Kind::ProcessWait),
             Some("wait") => Some(Kind::Wait),
+            Some("service") => Some(Kind::Service),
             Some("approval") => Some(Kind::Approval),
             Some("parallel") => Some(Kind::Parallel),
             other => {
@@ -254,6 +269,8 @@ impl<'d> Reader<'d> {
             }
             Kind::Fail => self.fail(at).map(Work::Fail),
             Kind::Wait => self.pause(at).map(Work::Wait),
+            Kind::ProcessWait => self.process_wait(at).map(Work::ProcessWait),
+            Kind::Service => self.service(at).map(Work::Service),
             Kind::Approval => self.ask(at).map(Work::Approval),
             Kind::Parallel => self.parallel(at).map(Work::Parallel),
             Kind::Foreach => self.foreach(at).map(Work::Foreach),
@@ -419,7 +436,7 @@ mod tests {
     use super::*;
 
     /// The types of nodes, as the reference names them.
-    const KINDS: [(&str, Kind); 8] = [
+    const KINDS: [(&str, Kind); 9] = [
         ("action", Kind::Action),
         ("foreach", Kind::Foreach),
         ("gate", Kind::Gate),
@@ -428,6 +445,7 @@ mod tests {
         ("wait", Kind::Wait),
         ("approval", Kind::Approval),
         ("parallel", Kind::Parallel),
+        ("service", Kind::Service),
     ];
 
     #[test]

@@ -99,6 +99,8 @@ fn of_node(node: &Node) -> Vec<Read> {
         }
         Work::Wait(Pause::For(time)) => of_template(roots, "/for", time, &mut reads),
         Work::Wait(Pause::Until(time)) => of_template(roots, "/until", time, &mut reads),
+        Work::Service(action) => of_service(roots, action, &mut reads),
+        Work::ProcessWait(action) => of_process_wait(roots, action, &mut reads),
         Work::Approval(ask) => of_template(roots, "/message", &ask.message, &mut reads),
         Work::Parallel(parallel) => {
             for (name, action) in &parallel.branches {
@@ -122,6 +124,25 @@ fn of_node(node: &Node) -> Vec<Read> {
         }
     }
     reads
+}
+
+/// The keys of a service are keys of the node.
+fn of_service(roots: Roots<'_>, action: &Action, reads: &mut Vec<Read>) {
+    for (key, template) in action.params.as_object().into_iter().flatten() {
+        of_template(roots, &format!("/{key}"), template, reads);
+    }
+}
+
+fn of_process_wait(roots: Roots<'_>, action: &Action, reads: &mut Vec<Read>) {
+    for (key, param) in [
+        ("process", "handle_id"),
+        ("line", "pattern"),
+        ("for", "timeout"),
+    ] {
+        if let Some(template) = action.params.get(param) {
+            of_template(roots, &format!("/{key}"), template, reads);
+        }
+    }
 }
 
 fn of_hook(hook: &Hook) -> Vec<Read> {

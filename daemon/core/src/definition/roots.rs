@@ -6,7 +6,13 @@ use std::sync::Arc;
 use super::hook::HookEvent;
 
 /// Names that exist everywhere.
-pub(crate) const EVERYWHERE: [&str; 4] = ["state", "inputs", "_now", "_timestamp"];
+pub(crate) const EVERYWHERE: [&str; 5] = ["state", "inputs", SERVICES, "_now", "_timestamp"];
+
+/// The name of the services of the run, by their nodes.
+pub(crate) const SERVICES: &str = "services";
+
+/// Keys of a service below that name.
+pub(crate) const OF_SERVICE: [&str; 4] = ["handle", "ports", "running", "ready"];
 
 /// Keys of the result of a foreach or parallel node, besides the results of its items.
 pub(crate) const COUNTS: [&str; 3] = ["count", "failed", "succeeded"];
@@ -16,6 +22,22 @@ pub(crate) const RESULTS: &str = "results";
 
 /// Keys of the result of an approval.
 pub(crate) const APPROVAL: [&str; 5] = ["approved", "answer", "comment", "by", "at"];
+
+/// Keys of the result of a service.
+pub(crate) const SERVICE: [&str; 5] = ["handle", "pid", "ports", "ready", "after_ms"];
+
+/// Keys of the result of a wait for a process: for a line, for its end, or until it is ready.
+pub(crate) const PROCESS_WAIT: [&str; 9] = [
+    "line",
+    "stream",
+    "at",
+    "groups",
+    "exit_code",
+    "signal",
+    "cause",
+    "ready",
+    "ports",
+];
 
 /// Names with which an expression can begin at one place, besides [`EVERYWHERE`].
 #[derive(Debug, Clone, Copy, Default)]

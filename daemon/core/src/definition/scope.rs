@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::read::{At, Reader};
-use super::roots::{APPROVAL, COUNTS, RESULTS, Roots, Scope};
+use super::roots::{
+    APPROVAL, COUNTS, OF_SERVICE, PROCESS_WAIT, RESULTS, Roots, SERVICE, SERVICES, Scope,
+};
 use super::segments::segments;
 use super::work::Work;
 use crate::expr::{self, Condition, did_you_mean};
@@ -20,6 +22,8 @@ pub(super) fn result_keys(work: &Work) -> Option<Arc<[String]>> {
             branches.chain(COUNTS).collect()
         }
         Work::Approval(_) => APPROVAL.to_vec(),
+        Work::Service(_) => SERVICE.to_vec(),
+        Work::ProcessWait(_) => PROCESS_WAIT.to_vec(),
         Work::Action(_) | Work::Gate | Work::Return { .. } | Work::Fail(_) | Work::Wait(_) => {
             return None;
         }
@@ -98,9 +102,55 @@ impl<'d> Reader<'d> {
             }
             return;
         }
-        if let ("result", Some(key)) = (root, steps.next()) {
-            self.check_result_key(at, below, path, key);
+        match (root, steps.next()) {
+            ("result", Some(key)) => self.check_result_key(at, below, path, key),
+            (SERVICES, Some(node)) => self.check_service(at, below, path, (node, steps.next())),
+            (_, _) => {}
         }
+    }
+
+    /// Reports a path of a service that the graph does not have, or of a fact that services do not have.
+    fn check_service(
+        &mut self,
+        at: &At<'d>,
+        below: &str,
+        path: &str,
+        (node, fact): (&str, Option<&str>),
+    ) {
+        let services = self.service_nodes();
+        if !services.contains(&node) {
+            if self
+                .context
+                .scope
+                .reported
+                .insert(format!("{SERVICES}.{node}"))
+            {
+                let hint = did_you_mean(self.nearest(node, services.into_iter()));
+                let message =
+                    format!("reads {path}, but no node `{node}` has `type: service`{hint}");
+                self.error("unknown_service", at.at(below), message);
+            }
+            return;
+        }
+        if let Some(fact) = fact.filter(|fact| !OF_SERVICE.contains(fact)) {
+            let message = format!(
+                "reads {path}, but a service has no `{fact}`; it has {}",
+                OF_SERVICE.join(", ")
+            );
+            self.error("unknown_service", at.at(below), message);
+        }
+    }
+
+    /// Returns the names of the nodes that are services, whether they can be read or not.
+    fn service_nodes(&self) -> Vec<&'d str> {
+        let config = self.root().child("config");
+        let nodes = config.and_then(|config| config.child("nodes"));
+        let nodes = nodes.and_then(|nodes| nodes.value.as_object());
+        let is_service = |(name, node): (&'d String, &'d Value)| {
+            let is_service = node.get("type").and_then(Value::as_str) == Some("service");
+            is_service.then_some(name.as_str())
+        };
+        nodes.into_iter().flatten().filter_map(is_service).collect()
     }
 
     fn check_result_key(&mut self, at: &At<'d>, below: &str, path: &str, key: &str) {

@@ -86,6 +86,8 @@ pub enum NodeStatus {
     Wait,
     /// A person approved.
     Approval,
+    /// Its process is ready.
+    Service,
     /// The run comes here next.
     Pending,
     /// The run ended while it was here.
@@ -111,7 +113,8 @@ impl NodeStatus {
             | Self::Foreach
             | Self::Parallel
             | Self::Wait
-            | Self::Approval => "✓",
+            | Self::Approval
+            | Self::Service => "✓",
             Self::Error => "✗",
             Self::Running => "…",
             Self::Return => "⏹",
@@ -129,6 +132,7 @@ impl NodeStatus {
             | Self::Parallel
             | Self::Wait
             | Self::Approval
+            | Self::Service
             | Self::Declared => ("#d7f5dd", "#2da44e"),
             Self::Error => ("#ffd8d3", "#cf222e"),
             Self::Running => ("#fff3c4", "#bf8700"),
@@ -239,6 +243,19 @@ fn work(node: &Node) -> String {
         Work::Wait(Pause::For(time)) => format!("wait for {}", shorten(&text_of(time))),
         Work::Wait(Pause::Until(time)) => format!("wait until {}", shorten(&text_of(time))),
         Work::Approval(ask) => format!("approval: {}", shorten(&text_of(&ask.message))),
+        Work::Service(action) => {
+            let command = action.params.get("command").map(text_of);
+            format!("service: {}", shorten(&command.unwrap_or_default()))
+        }
+        Work::ProcessWait(action) => {
+            let param = |name: &str| action.params.get(name).map(text_of).unwrap_or_default();
+            let what = match &*param("for") {
+                "line" => format!("the line {}", param("pattern")),
+                "exit" => "the end".to_owned(),
+                ready => ready.to_owned(),
+            };
+            shorten(&format!("wait for {what} of {}", param("handle_id")))
+        }
         Work::Parallel(parallel) => {
             let branches = parallel.branches.iter();
             let branches: Vec<String> = branches

@@ -37,7 +37,9 @@ fn assigned(node: &Node) -> impl Iterator<Item = &str> {
         | Work::Fail(_)
         | Work::Wait(_)
         | Work::Approval(_)
-        | Work::Parallel(_) => None,
+        | Work::Parallel(_)
+        | Work::Service(_)
+        | Work::ProcessWait(_) => None,
     };
     node.assign
         .iter()

@@ -64,13 +64,19 @@ pub enum Work {
     Approval(ApprovalRequest),
     /// Several items are used concurrently.
     Parallel(Parallel),
+    /// A managed process is started, and ends with the run.
+    Service(Action),
+    /// The node waits for a managed process.
+    ProcessWait(Action),
 }
 
 impl Work {
     /// Returns the item use of an action or foreach node; for all uses see [`Work::actions`].
     pub const fn action(&self) -> Option<&Action> {
         match self {
-            Self::Action(action) => Some(action),
+            Self::Action(action) | Self::Service(action) | Self::ProcessWait(action) => {
+                Some(action)
+            }
             Self::Foreach(foreach) => Some(&foreach.action),
             Self::Gate
             | Self::Return { .. }
@@ -91,7 +97,9 @@ impl Work {
             | Self::Return { .. }
             | Self::Fail(_)
             | Self::Wait(_)
-            | Self::Approval(_) => &[],
+            | Self::Approval(_)
+            | Self::Service(_)
+            | Self::ProcessWait(_) => &[],
         };
         let branches = branches.iter().map(|(_, action)| action);
         self.action().into_iter().chain(branches)

@@ -88,6 +88,8 @@ events! {
         ForeachCompleted(ForeachCompleted) => PLAIN,
         ParallelCompleted(ParallelCompleted) => PLAIN,
         StepWaiting(StepWaiting) => ATTEMPT,
+        ServiceStarted(ServiceStarted) => PLAIN,
+        ProcessWaited(ProcessWaited) => PLAIN,
         LimitExtended(LimitExtended) => PLAIN,
         StepCompleted(StepCompleted) => STEP_END,
         GraphEnding(GraphEnding) => PLAIN,

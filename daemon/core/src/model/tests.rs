@@ -25,9 +25,10 @@ use crate::model::event::{
     BudgetHeld, BudgetRaised, BudgetSettled, CallbackEnded, CallbackStarted, CancelRequested,
     ChildStarted, Emitted, ForeachCompleted, GraphCancelled, GraphCompleted, GraphEnding,
     GraphError, GraphStarted, HookCompleted, HookStarted, HooksBegun, ItemCompleted, ItemSigned,
-    ItemStarted, LimitExtended, ParallelCompleted, ProcessExited, ProcessStarted, RetryScheduled,
-    RunKilled, RunResumed, RunStarted, StepCompleted, StepFailed, StepStarted, StepWaiting,
-    ToolCallProgress, ToolCancelled, ToolCompleted, UncertainAnswered, Warning,
+    ItemStarted, LimitExtended, ParallelCompleted, ProcessExited, ProcessStarted, ProcessWaited,
+    RetryScheduled, RunKilled, RunResumed, RunStarted, ServiceStarted, StepCompleted, StepFailed,
+    StepStarted, StepWaiting, ToolCallProgress, ToolCancelled, ToolCompleted, UncertainAnswered,
+    Warning,
 };
 use crate::money::Usd;
 
@@ -338,6 +339,8 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ),
         ("run", Event::Run(RunEvent::started(Epoch(1)))),
         ("graph", graph_started()),
+        ("service", service_started()),
+        ("waited", process_waited()),
         ("step", started(1)),
         ("step2", started(2)),
         ("process", process_of(Slot::Main)),
@@ -501,6 +504,21 @@ fn waiting() -> Event {
     })
 }
 
+fn service_started() -> Event {
+    let handle = RunId::new("p-1-a").unwrap();
+    ServiceStarted {
+        node: "n".into(),
+        handle,
+    }
+    .into()
+}
+
+fn process_waited() -> Event {
+    let handle = RunId::new("p-1-a").unwrap();
+    let cursor = "1.5".into();
+    ProcessWaited { handle, cursor }.into()
+}
+
 fn asks() -> Event {
     Event::Run(RunEvent::ApprovalRequested(Approval {
         id: "a1".into(),
@@ -555,6 +573,7 @@ fn suspended_after(events: &[Event]) -> Run {
 /// Events that every live run of a kind accepts, and those that every running one accepts in addition.
 const GRAPH: &str = "cancel kill raise killed completed error cancelled";
 const TOOL: &str = "cancel kill raise killed tool tool_cancelled";
+const SERVICES: &str = "service waited";
 const RUNNING: &str = "asks run emitted signed child warning suspended hold";
 
 /// Every position of a run, and the events of [`every_event`] that it accepts there.
@@ -572,73 +591,79 @@ fn places() -> Vec<(&'static str, Run, String)> {
         (
             "new",
             running(RunKind::Graph),
-            format!("{GRAPH} {RUNNING} graph ending"),
+            format!("{GRAPH} {RUNNING} {SERVICES} graph ending"),
         ),
         (
             "before n",
             walking(),
-            format!("{GRAPH} {RUNNING} {hooks} step step2 waits failed limit done left"),
+            format!("{GRAPH} {RUNNING} {SERVICES} {hooks} step step2 waits failed limit done left"),
         ),
         (
             "before m",
             after(&[started(1), completed(Some("m"))]),
-            format!("{GRAPH} {RUNNING} {hooks} limit"),
+            format!("{GRAPH} {RUNNING} {SERVICES} {hooks} limit"),
         ),
         (
             "asking",
             after(&[hooks_begun(&[0])]),
-            format!("{GRAPH} {RUNNING} {hooks} {round} step step2 waits failed limit done left"),
+            format!(
+                "{GRAPH} {RUNNING} {SERVICES} {hooks} {round} step step2 waits failed limit done left"
+            ),
         ),
         (
             "asked",
             after(&[hooks_begun(&[0]), hook_started(0)]),
             format!(
-                "{GRAPH} {RUNNING} {hooks} {round} process:hook exit:hook callback:hook called:hook progress:hook step step2 waits failed limit done left"
+                "{GRAPH} {RUNNING} {SERVICES} {hooks} {round} process:hook exit:hook callback:hook called:hook progress:hook step step2 waits failed limit done left"
             ),
         ),
         (
             "action",
             after(&[started(1)]),
             format!(
-                "{GRAPH} {RUNNING} ending step2 process exit callback called progress failed done left"
+                "{GRAPH} {RUNNING} {SERVICES} ending step2 process exit callback called progress failed done left"
             ),
         ),
         (
             "items",
             after(&[foreach(1, 2)]),
-            format!("{GRAPH} {RUNNING} ending {in_items} item item_done foreach parallel"),
+            format!(
+                "{GRAPH} {RUNNING} {SERVICES} ending {in_items} item item_done foreach parallel"
+            ),
         ),
         (
             "item",
             after(&[foreach(1, 2), item_started(0, 1)]),
             format!(
-                "{GRAPH} {RUNNING} ending {in_items} item item_done foreach parallel process:item exit:item callback:item called:item progress:item"
+                "{GRAPH} {RUNNING} {SERVICES} ending {in_items} item item_done foreach parallel process:item exit:item callback:item called:item progress:item"
             ),
         ),
         (
             "failed",
             after(&[started(1), failed(1)]),
-            format!("{GRAPH} {RUNNING} {hooks} retry done left"),
+            format!("{GRAPH} {RUNNING} {SERVICES} {hooks} retry done left"),
         ),
         (
             "backoff",
             after(&[started(1), failed(1), retried(1)]),
-            format!("{GRAPH} {RUNNING} ending step2 failed done left"),
+            format!("{GRAPH} {RUNNING} {SERVICES} ending step2 failed done left"),
         ),
         (
             "waiting",
             after(&[waiting()]),
-            format!("{GRAPH} {RUNNING} ending step2 failed done left"),
+            format!("{GRAPH} {RUNNING} {SERVICES} ending step2 failed done left"),
         ),
         (
             "asking a person",
             after(&[waiting(), asks()]),
-            format!("{GRAPH} {RUNNING} answer ending step2 failed done left").replace("asks ", ""),
+            format!("{GRAPH} {RUNNING} {SERVICES} answer ending step2 failed done left")
+                .replace("asks ", ""),
         ),
         (
             "answered by a person",
             after(&[waiting(), asks(), answered()]),
-            format!("{GRAPH} {RUNNING} ending step2 failed done left").replace("asks ", ""),
+            format!("{GRAPH} {RUNNING} {SERVICES} ending step2 failed done left")
+                .replace("asks ", ""),
         ),
         (
             "suspended for an answer",
@@ -648,12 +673,12 @@ fn places() -> Vec<(&'static str, Run, String)> {
         (
             "over",
             after(&[started(1), completed(None)]),
-            format!("{GRAPH} {RUNNING} {hooks}"),
+            format!("{GRAPH} {RUNNING} {SERVICES} {hooks}"),
         ),
         (
             "ending",
             after(&[ending()]),
-            format!("{GRAPH} {RUNNING} hooks"),
+            format!("{GRAPH} {RUNNING} {SERVICES} hooks"),
         ),
         (
             "suspended in a step",

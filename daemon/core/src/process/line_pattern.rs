@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 
 use fancy_regex::{Regex, RegexBuilder};
+use serde_json::json;
+
+use crate::model::Object;
 
 /// Limit of the expression in bytes.
 const MOST_BYTES: usize = 1 << 10;
@@ -39,6 +42,19 @@ impl LinePattern {
     }
 }
 
+impl LinePattern {
+    /// Returns the texts of the named groups that take part in the match of `line`.
+    pub fn groups(&self, line: &str) -> Object {
+        let line = without_colours(line);
+        let Ok(Some(found)) = self.0.captures(&*line) else {
+            return Object::new();
+        };
+        let names = self.0.capture_names().flatten();
+        let text = |name: &str| Some((name.to_owned(), json!(found.name(name)?.as_str())));
+        names.filter_map(text).collect()
+    }
+}
+
 /// Returns `line` without the control sequences of terminals (`ESC [ … letter`).
 fn without_colours(line: &str) -> Cow<'_, str> {
     if !line.contains("\u{1b}[") {
@@ -68,6 +84,16 @@ mod tests {
         }
         assert_eq!(pattern.matches("not ready on 80"), Some(false));
         assert_eq!(without_colours("a\u{1b}[3"), "a");
+    }
+
+    #[test]
+    fn named_groups_of_a_match_are_texts() {
+        let pattern = LinePattern::parse("in (?<ms>[0-9]+)(?<unit>ms)?(?<rest>x)?").unwrap();
+        let groups = pattern.groups("compiled in \u{1b}[1m42\u{1b}[0mms");
+        assert_eq!(groups["ms"], "42");
+        assert_eq!(groups["unit"], "ms");
+        assert_eq!(groups.len(), 2);
+        assert!(pattern.groups("nothing").is_empty());
     }
 
     #[test]

@@ -55,7 +55,7 @@ fn machine_with(restart: RestartPolicy, ports: BTreeMap<String, PortChoice>) -> 
     let mut run = Run::create(id, tick(0).at, Arc::new(spec));
     let started = RunEvent::started(Epoch(1)).into();
     run.apply(tick(0).at, &started).unwrap();
-    run
+    ProcessMachine::new(Arc::new(run), None)
 }
 
 /// Launches the next attempt at `ms`; returns its number.
@@ -472,7 +472,7 @@ fn ports_are_chosen_before_an_attempt_and_tried_first_by_the_next() {
     scheduled(&exit(&mut machine, 2, 1));
     let (query, _) = launch_at(&mut machine, 1000, 20_000);
     assert_eq!(query.preferred, Ports::from([("http".to_owned(), 20_000)]));
-    let mut recovered = ProcessMachine::new(Arc::clone(machine.run()));
+    let mut recovered = ProcessMachine::new(Arc::clone(machine.run()), None);
     assert_eq!(
         names(&match recovered.next(tick(2000)) {
             Move::Note(events) => events,

@@ -17,6 +17,8 @@ pub struct ProcessView {
     /// Process id of the attempt in flight, also its group and session.
     pub pid: Option<i32>,
     pub ready: bool,
+    /// Time from the start of the attempt in flight until it was ready, in milliseconds.
+    pub after_ms: Option<u64>,
     /// Time since the start of the attempt in flight in milliseconds.
     pub uptime_ms: Option<u64>,
     /// The end of the last attempt that has ended, unless another one is in flight.
@@ -100,6 +102,9 @@ impl ProcessView {
             status,
             pid: process.map(|process| process.pid),
             ready: attempt.is_some() && state.ready_since().is_some(),
+            after_ms: attempt
+                .zip(state.ready_since())
+                .map(|(attempt, ready)| ready.ms_since(attempt.since)),
             uptime_ms: attempt.map(|attempt| now.ms_since(attempt.since)),
             end: end.cloned(),
             restarts: state.restarts(),
@@ -167,6 +172,7 @@ impl ProcessView {
             "ports": self.ports,
             "pid": self.pid,
             "pgid": self.pid,
+            "after_ms": self.after_ms,
             "uptime_ms": self.uptime_ms,
             "exit_code": self.exit_code(),
             "signal": self.signal(),

@@ -1,6 +1,6 @@
 //! Attempts of a graph run of unknown outcome, with the values that their templates had.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::evaluate::{View, resolve, value_of, values};
 use super::items::Parts;
@@ -47,13 +47,16 @@ impl<'a> Calls<'a> {
     fn call(&mut self, slot: Slot) -> Option<(ItemRef, Object)> {
         let (node, step, mut notes) = (self.node, self.step, Vec::new());
         match (slot, &node.work) {
-            (Slot::Main, Work::Action(action)) => {
+            (
+                Slot::Main,
+                Work::Action(action) | Work::Service(action) | Work::ProcessWait(action),
+            ) => {
                 let view = View::new(&self.vars, None, step.now);
                 resolve(action, &view.names(), &mut notes).ok()
             }
             (Slot::Part(item), Work::Foreach(foreach)) => {
                 if self.list.is_none() {
-                    self.list = values(foreach, &self.vars, step, &mut notes)
+                    self.list = values(foreach, &self.vars, step, json!({}), &mut notes)
                         .ok()
                         .or(Some(Vec::new()));
                 }

@@ -130,6 +130,9 @@ impl Walker {
         outcome: Outcome,
         events: &mut Vec<Event>,
     ) -> Turn {
+        if let Some(turn) = self.stop_services(now, &outcome, events) {
+            return turn;
+        }
         let event = self.run.ending(now, outcome);
         self.record(now, event, events);
         Turn::Again

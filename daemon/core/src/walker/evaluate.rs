@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::{Walker, interpolation_failure};
 use crate::bounds::{Excess, MANY_BYTES, MOST_BYTES};
 use crate::clock::Timestamp;
+use crate::definition::roots::SERVICES;
 use crate::definition::{Action, Edge, Foreach, Next, Node};
 use crate::error::with_sources;
 use crate::expr::{self, Bound, Names, Vars, parse_json};
@@ -20,6 +21,7 @@ pub(super) struct View<'a> {
     vars: &'a Vars,
     result: Option<&'a Value>,
     item: Option<(&'a str, &'a Value)>,
+    services: Value,
     now: Value,
     epoch_ms: Value,
 }
@@ -30,6 +32,7 @@ impl<'a> View<'a> {
             vars,
             result,
             item: None,
+            services: json!({}),
             now: json!(now.to_string()),
             epoch_ms: json!(now.ms()),
         }
@@ -41,6 +44,11 @@ impl<'a> View<'a> {
             item: Some((variable, item)),
             ..Self::new(vars, None, now)
         }
+    }
+
+    /// Sets the value of the name `services`.
+    pub(super) fn with_services(self, services: Value) -> Self {
+        Self { services, ..self }
     }
 
     /// Adds a result to the view.
@@ -62,7 +70,9 @@ impl<'a> View<'a> {
         let more = [("inputs", inputs)]
             .into_iter()
             .chain(result)
-            .chain(self.item);
+            .chain(self.item)
+            // A variable of this name comes first.
+            .chain([(SERVICES, &self.services)]);
         more.fold(Names::new(fixed), |names, (name, value)| {
             names.with(name, value)
         })
@@ -147,10 +157,11 @@ pub(super) fn values(
     foreach: &Foreach,
     vars: &Vars,
     step: &Step,
+    services: Value,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Value>, Failure> {
     let over = {
-        let view = View::new(vars, None, step.now);
+        let view = View::new(vars, None, step.now).with_services(services);
         expr::interpolate(&foreach.over, &view.names(), notes)
             .map_err(|error| interpolation_failure(&error))?
     };
@@ -200,7 +211,7 @@ impl Walker {
         now: Timestamp,
     ) -> Result<(ItemRef, Object), Failure> {
         let vars = self.walk().vars.clone();
-        let view = View::new(&vars, None, now);
+        let view = View::new(&vars, None, now).with_services(self.services());
         resolve(action, &view.names(), &mut self.notes)
     }
 
@@ -214,7 +225,7 @@ impl Walker {
             return Ok(json!({}));
         };
         let vars = self.walk().vars.clone();
-        let view = View::new(&vars, None, now);
+        let view = View::new(&vars, None, now).with_services(self.services());
         expr::interpolate(template, &view.names(), &mut self.notes)
             .map_err(|error| interpolation_failure(&error))
     }
@@ -234,9 +245,10 @@ impl Walker {
         assigned.vars.extend(&collected);
         assigned.delta = collected;
         check_size(&assigned.vars, &mut self.notes)?;
+        let services = self.services();
         for (key, template) in &node.assign {
             let value = {
-                let view = View::new(&assigned.vars, result, now);
+                let view = View::new(&assigned.vars, result, now).with_services(services.clone());
                 expr::interpolate(template, &view.names(), &mut self.notes)
                     .map_err(|error| interpolation_failure(&error))?
             };
@@ -288,6 +300,7 @@ impl Walker {
         };
         let nothing = json!({});
         let view = View::new(vars, Some(result.unwrap_or(&nothing)), now);
+        let view = view.with_services(self.services());
         let names = view.names();
         let notes = &mut self.notes;
         let open =

@@ -321,9 +321,12 @@ impl Walker {
         now: Timestamp,
     ) -> Option<String> {
         let result = match &node.work {
-            Work::Action(_) | Work::Foreach(_) | Work::Parallel(_) | Work::Approval(_) => {
-                Some(result)
-            }
+            Work::Action(_)
+            | Work::Foreach(_)
+            | Work::Parallel(_)
+            | Work::Approval(_)
+            | Work::Service(_)
+            | Work::ProcessWait(_) => Some(result),
             Work::Gate | Work::Return { .. } | Work::Fail(_) | Work::Wait(_) => None,
         };
         self.edge(node, vars, result, now)

@@ -124,7 +124,7 @@ impl Walker {
             matches!(&self.walk().at, At::Failed { step, .. } if self.bounds_retries(&step.node));
         let mut notes = Vec::new();
         let hooks: Vec<u32> = {
-            let view = View::new(&self.walk().vars, None, now);
+            let view = View::new(&self.walk().vars, None, now).with_services(self.services());
             let mut names = view.names();
             for (key, value) in &context {
                 names = names.with(key, value);
@@ -210,7 +210,7 @@ impl Walker {
     fn in_round<R>(&self, look: impl FnOnce(&Names<'_>) -> R) -> R {
         let round = self.walk().at.round();
         let now = round.map_or(self.run.updated_at, |round| round.now);
-        let view = View::new(&self.walk().vars, None, now);
+        let view = View::new(&self.walk().vars, None, now).with_services(self.services());
         let mut names = view.names();
         for (key, value) in round.into_iter().flat_map(|round| &*round.context) {
             names = names.with(key, value);

@@ -110,7 +110,10 @@ impl Walker {
         {
             let vars = self.walk().vars.clone();
             let values = match parts {
-                Parts::Items(foreach) => values(foreach, &vars, step, &mut self.notes)?,
+                Parts::Items(foreach) => {
+                    let services = self.services();
+                    values(foreach, &vars, step, services, &mut self.notes)?
+                }
                 Parts::Branches(_) => {
                     let names = parts.names().into_iter();
                     names.map(|name| Value::from(&*name)).collect()
@@ -329,6 +332,7 @@ impl Walker {
         item: u32,
     ) -> Result<(Primary, ItemRef, Object), Failure> {
         let begun = self.clock.as_ref().map(|clock| clock.up());
+        let services = self.services();
         let scope = self.items.as_mut().ok_or_else(lost)?;
         let list = Arc::clone(&scope.list);
         let value = value_of(&list, item)?;
@@ -340,6 +344,7 @@ impl Walker {
             }
             Parts::Branches(_) => View::new(&scope.vars, None, step.now),
         };
+        let view = view.with_services(services);
         let (target, params) = resolve(action, &view.names(), &mut self.notes)?;
         if let (Parts::Items(_), Some(clock), Some(begun)) = (parts, &self.clock, begun) {
             scope.took = Some(clock.up().since(begun));

@@ -41,6 +41,9 @@ impl Walker {
         };
         self.ahead = Some(now);
         let step = self.fresh_step(node, now);
+        if self.fail_without_service(now, &step, events) {
+            return Turn::Again;
+        }
         self.attempt(now, node, &step, events)
     }
 
@@ -53,7 +56,9 @@ impl Walker {
         events: &mut Vec<Event>,
     ) -> Turn {
         match &node.work {
-            Work::Action(action) => return self.call_action(now, node, action, step, events),
+            Work::Action(action) | Work::Service(action) | Work::ProcessWait(action) => {
+                return self.call_action(now, node, action, step, events);
+            }
             Work::Foreach(foreach) => {
                 self.begin_items(now, node, Parts::Items(foreach), step, events);
             }
@@ -77,7 +82,12 @@ impl Walker {
         step: &Step,
         events: &mut Vec<Event>,
     ) -> Turn {
-        match self.resolve(action, step.now) {
+        let resolved = self.resolve(action, step.now);
+        let resolved = resolved.and_then(|(item, mut params)| {
+            self.complete_params(node, &mut params)?;
+            Ok((item, params))
+        });
+        match resolved {
             Ok((item, params)) => Turn::Call(Box::new(Call {
                 slot: Slot::Main,
                 step: step.number,
@@ -122,6 +132,9 @@ impl Walker {
             return self.finish(now, Outcome::Error { error }, events);
         };
         if let StepWork::Waits(waits) = &step.work {
+            if self.fail_without_service(now, step, events) {
+                return Turn::Again;
+            }
             return match waits {
                 Waits::Until { at, delay_ms } => {
                     self.wait_on(now, node, step, (*at, *delay_ms), events)
@@ -130,6 +143,9 @@ impl Walker {
             };
         }
         if let Some(parts) = Parts::of(&node.work) {
+            if self.fail_without_service(now, step, events) {
+                return Turn::Again;
+            }
             return self.items_turn(now, node, parts, step, events);
         }
         let Some(action) = node.work.action() else {
@@ -164,6 +180,7 @@ impl Walker {
                 }
                 turn
             }
+            Revival::Repeat if self.fail_without_service(now, step, events) => Turn::Again,
             Revival::Repeat => self.call_action(now, node, action, &again(step), events),
         }
     }
@@ -222,26 +239,31 @@ impl Walker {
             let repeat = Repeat::of(effect, failure, answer.certainty);
             return self.fail(now, &step, failure.clone(), &answer.result, repeat, events);
         }
-        match self.assign(node, Some(&answer.result), step.now, Vars::default()) {
+        let of_process = self.conclude_process(now, node, &answer.result, events);
+        let (result, own_status) = match of_process {
+            Some((result, status)) => (result, status),
+            None => (Arc::clone(&answer.result), StepStatus::Ok),
+        };
+        match self.assign(node, Some(&result), step.now, Vars::default()) {
             Ok(assigned) => {
-                let next_node = self.edge(node, &assigned.vars, Some(&answer.result), step.now);
+                let next_node = self.edge(node, &assigned.vars, Some(&result), step.now);
                 let status = match (answer.cached, step.is_declared()) {
                     (true, _) => StepStatus::Cached,
                     (false, true) => StepStatus::Declared,
-                    (false, false) => StepStatus::Ok,
+                    (false, false) => own_status,
                 };
                 let done = Done {
                     action_id: node.work.action().map(|action| action.id.clone()),
-                    result: Some(Arc::clone(&answer.result)),
+                    result: Some(Arc::clone(&result)),
                     cache_hit: answer.cached,
                     node_input_hash: answer.node_input_hash.clone(),
                     ..Done::new(status, assigned.delta, next_node)
                 };
-                self.step_done(now, &step, done, Some(&answer.result), events);
+                self.step_done(now, &step, done, Some(&result), events);
             }
             Err(failure) => {
                 let repeat = Repeat::of_done(effect);
-                self.fail(now, &step, failure, &answer.result, repeat, events);
+                self.fail(now, &step, failure, &result, repeat, events);
             }
         }
     }

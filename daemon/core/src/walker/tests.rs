@@ -10,6 +10,7 @@ mod names;
 mod properties;
 mod repairs;
 mod retry;
+mod services;
 mod siblings;
 mod steps;
 mod uncertain;
@@ -224,7 +225,7 @@ impl Stage {
         for _ in 0..100_000 {
             let at = self.tick();
             match self.walker.next(at) {
-                Move::Query(_, query) => match *query {},
+                Move::Query(_, query) => panic!("the graph has no service: {query:?}"),
                 Move::Note(events) => self.note(events),
                 Move::Call(events, mut call) => {
                     self.note(events);

@@ -42,7 +42,7 @@ impl Walker {
     /// Evaluates a template in the current state.
     fn render(&mut self, template: &Value, now: Timestamp) -> Result<Value, Failure> {
         let vars = self.walk().vars.clone();
-        let view = View::new(&vars, None, now);
+        let view = View::new(&vars, None, now).with_services(self.services());
         expr::interpolate(template, &view.names(), &mut self.notes)
             .map_err(|error| interpolation_failure(&error))
     }

@@ -179,6 +179,17 @@ fn step(items: Option<u32>) -> Event {
     event("step_started", &payload)
 }
 
+fn service() -> Event {
+    event("service_started", &json!({"node": "a", "handle": "p-1-a"}))
+}
+
+fn waited() -> Event {
+    event(
+        "process_waited",
+        &json!({"handle": "p-1-a", "cursor": "1.5"}),
+    )
+}
+
 fn process() -> Event {
     let process = json!({"pid": 7, "start_time": 8, "boot_id": "boot"});
     event("process_started", &json!({"step": 1, "process": process}))
@@ -403,6 +414,7 @@ fn records() -> Vec<(&'static str, Stored)> {
         ("graph_new", run(walked(None), &[owned()])),
         ("graph_continues", continues()),
         ("graph_between", walk(&[step(None), done()])),
+        ("graph_service", walk(&[step(None), service(), waited()])),
         ("graph_step", walk(&[step(None), process()])),
         ("graph_foreach", walk(&some_failed)),
         ("graph_item_backoff", walk(&retrying)),

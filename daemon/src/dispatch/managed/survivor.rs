@@ -13,10 +13,10 @@ use rye_process::{Source, Spawner, Stopper};
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use super::super::probes::{Probes, Verdict, signs};
 use super::super::{Unsuccessful, Work};
-use super::{End, conclude, stop_by};
+use super::{End, conclude, reporter, stop_by};
 use crate::chain::{KeptPlan, ManagedPlan};
+use crate::probes::{Probes, Verdict, signs};
 use crate::process_log::{OutputLine, ProcessLog, Stream, Tail};
 use crate::services::AttemptCtx;
 use crate::stop::Urgency;
@@ -85,7 +85,8 @@ async fn follow(
     work: &mut Work,
 ) -> Result<Value, Box<Unsuccessful>> {
     let log = cx.services.process_logs.of(&cx.run);
-    let (signs, observer) = signs(&plan.probes.ready, cx);
+    let report = reporter(cx);
+    let (signs, observer) = signs(&plan.probes.ready, &report);
     let tail = log.follow(cx.attempt, observer);
     let members = survivor.members().clone();
     let live = cx.services.live_processes.enter(&cx.run, members.clone());
@@ -94,7 +95,8 @@ async fn follow(
         signs: &signs,
         members,
         live: &live,
-        cx,
+        providers: &cx.services.providers,
+        report: &report,
     };
     let (stopper, grown, verdict) = (Stopper::new(), Notify::new(), OnceLock::new());
     let due = async {

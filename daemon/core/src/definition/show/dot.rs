@@ -54,10 +54,11 @@ pub(super) fn render(graph: &Graph, title: &str, overlay: &BTreeMap<String, Node
 const fn shape(work: &Work) -> &'static str {
     match work {
         Work::Action(_) => "shape=box",
+        Work::Service(_) => "shape=component",
         Work::Foreach(_) | Work::Parallel(_) => "shape=hexagon",
         Work::Gate => "shape=diamond",
         Work::Approval(_) => "shape=parallelogram",
-        Work::Return { .. } | Work::Fail(_) | Work::Wait(_) => {
+        Work::Return { .. } | Work::Fail(_) | Work::Wait(_) | Work::ProcessWait(_) => {
             "shape=box, style=\"rounded,filled\""
         }
     }

@@ -62,10 +62,11 @@ fn classes(graph: &Graph, overlay: &BTreeMap<String, NodeState>, out: &mut Strin
 const fn shape(work: &Work) -> (&'static str, &'static str) {
     match work {
         Work::Action(_) => ("[", "]"),
+        Work::Service(_) => ("[[", "]]"),
         Work::Foreach(_) | Work::Parallel(_) => ("{{", "}}"),
         Work::Gate => ("{", "}"),
         Work::Approval(_) => ("[/", "/]"),
-        Work::Return { .. } | Work::Fail(_) | Work::Wait(_) => ("([", "])"),
+        Work::Return { .. } | Work::Fail(_) | Work::Wait(_) | Work::ProcessWait(_) => ("([", "])"),
     }
 }
 

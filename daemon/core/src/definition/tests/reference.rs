@@ -41,7 +41,7 @@ fn the_reference_lists_the_events_of_hooks_and_their_names() {
 #[test]
 fn the_reference_lists_the_keys_of_results_that_are_known() {
     let table = table("result keys");
-    table.assert_lists(["foreach", "parallel", "approval"]);
+    table.assert_lists(["foreach", "parallel", "approval", "service", "wait"]);
     let of_items = [roots::RESULTS].into_iter().chain(roots::COUNTS);
     table.assert_cell_lists("foreach", "keys of `result`", of_items);
     let parallel = table.cell("parallel", "keys of `result`");
@@ -49,4 +49,6 @@ fn the_reference_lists_the_keys_of_results_that_are_known() {
         assert!(parallel.contains(&format!("`{key}`")), "{parallel}");
     }
     table.assert_cell_lists("approval", "keys of `result`", roots::APPROVAL);
+    table.assert_cell_lists("service", "keys of `result`", roots::SERVICE);
+    table.assert_cell_lists("wait", "keys of `result`", roots::PROCESS_WAIT);
 }

@@ -7,7 +7,7 @@ const UNKNOWN_NAMES: &[(&str, (usize, usize), &str)] = &[
     (
         "a: {action: {item_id: rye/bash, params: {command: 'for f in one two; do rm -rf \"build/${f}\"; done'}}}",
         (9, 55),
-        "no `f` here; there are state, inputs, _now, _timestamp; for the shell write `$${f}`",
+        "no `f` here; there are state, inputs, services, _now, _timestamp; for the shell write `$${f}`",
     ),
     ("a: {action: {item_id: \"x/${f}\"}}", (9, 27), "no `f`"),
     (
@@ -67,7 +67,7 @@ const UNKNOWN_NAMES: &[(&str, (usize, usize), &str)] = &[
     (
         "a: {type: foreach, over: [], as: f, action: {item_id: x, params: {p: \"${item} ${f}\"}}}",
         (9, 74),
-        "no `item` here; there are state, inputs, _now, _timestamp, f",
+        "no `item` here; there are state, inputs, services, _now, _timestamp, f",
     ),
     (
         "a: {type: foreach, over: [], action: {item_id: x}, assign: {y: \"${item}\"}}",
@@ -77,7 +77,7 @@ const UNKNOWN_NAMES: &[(&str, (usize, usize), &str)] = &[
     (
         "a: {type: foreach, over: [], action: {item_id: x}, collect: l, collect_value: \"${item} ${f}\"}",
         (9, 83),
-        "no `f` here; there are state, inputs, _now, _timestamp, result, item",
+        "no `f` here; there are state, inputs, services, _now, _timestamp, result, item",
     ),
 ];
 

@@ -252,3 +252,18 @@ pub struct GraphCancelled {
     /// Wall time since the run was created, in milliseconds.
     pub elapsed_ms: u64,
 }
+
+/// A node has a managed process, which the run started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceStarted {
+    pub node: String,
+    pub handle: RunId,
+}
+
+/// A node has waited for a line of a managed process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessWaited {
+    pub handle: RunId,
+    /// Position after that line.
+    pub cursor: String,
+}

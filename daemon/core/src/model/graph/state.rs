@@ -46,6 +46,12 @@ pub struct GraphState {
     /// Retries of each node since it was entered by an edge.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub retries: Arc<BTreeMap<Name, u32>>,
+    /// Handles of the managed processes that service nodes started, by node.
+    #[serde(default, skip_serializing_if = "no_services")]
+    pub services: Arc<BTreeMap<Name, RunId>>,
+    /// Positions in the output of managed processes behind the last wait for a line.
+    #[serde(default, skip_serializing_if = "no_positions")]
+    pub positions: Arc<BTreeMap<RunId, Name>>,
     /// Errors after which the graph continued.
     pub suppressed: Chunks<SuppressedError>,
     /// The output of the return node.
@@ -233,6 +239,14 @@ pub struct FailedAttempt {
     pub repeatable: bool,
     /// True if the attempt is at-most-once and its outcome is unknown.
     pub unknown: bool,
+}
+
+fn no_services(services: &BTreeMap<Name, RunId>) -> bool {
+    services.is_empty()
+}
+
+fn no_positions(positions: &BTreeMap<RunId, Name>) -> bool {
+    positions.is_empty()
 }
 
 fn is_empty(counts: &BTreeMap<Name, u32>) -> bool {

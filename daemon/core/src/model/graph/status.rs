@@ -28,6 +28,8 @@ pub enum StepStatus {
     Wait,
     /// A person approved.
     Approval,
+    /// A service is ready.
+    Service,
     /// The result of an earlier run was used.
     Cached,
     /// The outcome of its action was unknown, and a person declared it done.
@@ -46,6 +48,7 @@ impl StepStatus {
             Self::Parallel => "parallel",
             Self::Wait => "wait",
             Self::Approval => "approval",
+            Self::Service => "service",
             Self::Cached => "cached",
             Self::Declared => "declared",
         }

@@ -12,8 +12,8 @@ use crate::clock::Timestamp;
 use crate::id::{Name, RunId};
 use crate::model::attempt::{Attempt, Effect, Slot};
 use crate::model::event::{
-    Event, GraphCancelled, GraphCompleted, GraphError, GraphEvent, GraphStarted, RetryScheduled,
-    StepCompleted, StepFailed, StepStarted, StepWaiting,
+    Event, GraphCancelled, GraphCompleted, GraphError, GraphEvent, GraphStarted, ProcessWaited,
+    RetryScheduled, ServiceStarted, StepCompleted, StepFailed, StepStarted, StepWaiting,
 };
 use crate::model::graph::{
     At, Due, FailedAttempt, GraphState, Idle, LastStep, Step, StepWork, SuppressedError, Unrepaired,
@@ -229,6 +229,8 @@ impl GraphState {
             GraphEvent::ForeachCompleted(end) => self.complete_items(end.step, &end.node),
             GraphEvent::ParallelCompleted(end) => self.complete_items(end.step, &end.node),
             GraphEvent::StepWaiting(waiting) => self.wait(waiting),
+            GraphEvent::ServiceStarted(started) => self.note_service(started),
+            GraphEvent::ProcessWaited(waited) => self.note_wait(waited),
             GraphEvent::LimitExtended(extended) => self.extend(extended.max_steps),
             GraphEvent::StepCompleted(completed) => self.complete_step(spec, completed),
             GraphEvent::GraphEnding(ending) => self.ask_about_end(&ending.outcome),
@@ -248,6 +250,18 @@ impl GraphState {
             left: start.and_then(|start| start.left.clone()),
             round: None,
         };
+        true
+    }
+
+    fn note_service(&mut self, started: &ServiceStarted) -> bool {
+        let node = started.node.as_str().into();
+        Arc::make_mut(&mut self.services).insert(node, started.handle.clone());
+        true
+    }
+
+    fn note_wait(&mut self, waited: &ProcessWaited) -> bool {
+        let positions = Arc::make_mut(&mut self.positions);
+        positions.insert(waited.handle.clone(), waited.cursor.as_str().into());
         true
     }
 

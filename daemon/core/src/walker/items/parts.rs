@@ -54,7 +54,9 @@ impl<'g> Parts<'g> {
             | Work::Return { .. }
             | Work::Fail(_)
             | Work::Wait(_)
-            | Work::Approval(_) => None,
+            | Work::Approval(_)
+            | Work::Service(_)
+            | Work::ProcessWait(_) => None,
         }
     }
 

@@ -346,7 +346,7 @@ impl Chance {
             }
             let at = tick(self.clock);
             match self.walker.next(at) {
-                Move::Query(_, query) => match *query {},
+                Move::Query(_, query) => panic!("the graph has no service: {query:?}"),
                 Move::Note(events) => {
                     self.plan(events);
                     if !self.maybe_crash() {

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rye_core::model::event::ProcessUnready;
 use rye_core::model::{
     EndCause, Failure, HealthCheck, HttpProbe, PortRef, Probe, Readiness, Unready, UnreadyCode,
 };
@@ -23,7 +22,7 @@ use crate::chain::ProbePlan;
 use crate::http::{Patience, Request, Url};
 use crate::live_processes::LiveAttempt;
 use crate::process_log::LineObserver;
-use crate::services::AttemptCtx;
+use crate::provider::Providers;
 
 /// Time after its start at which a process without another sign is ready.
 const ALIVE: Duration = Duration::from_millis(200);
@@ -38,7 +37,7 @@ const MOST_UNDECIDED: usize = 3;
 
 /// The reason for which an attempt is stopped that was not requested to stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
     /// Another process has the port that was chosen for it.
     PortForeign(Unready),
     /// So many probes in a row failed, the last one for this reason.
@@ -46,7 +45,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    pub(super) const fn cause(&self) -> EndCause {
+    pub const fn cause(&self) -> EndCause {
         match self {
             Self::PortForeign(_) => EndCause::PortForeign,
             Self::Unhealthy(..) => EndCause::Unhealthy,
@@ -54,7 +53,7 @@ impl Verdict {
     }
 
     /// Failure of the attempt of the process `name`.
-    pub(super) fn failure(&self, name: &str) -> Failure {
+    pub fn failure(&self, name: &str) -> Failure {
         let (code, text) = match self {
             Self::PortForeign(why) => (PORT_FOREIGN, format!("`{name}` was stopped: {why}")),
             Self::Unhealthy(count, why) => (
@@ -66,16 +65,29 @@ impl Verdict {
     }
 }
 
+/// Progress of an attempt that its probes report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    Ready,
+    /// It is not ready in time, and is probed further.
+    Unready(Unready),
+    /// A text for the people of the run.
+    Warning(String),
+}
+
+/// Receives reports. It must neither wait nor block.
+pub type Reporter<'a> = &'a (dyn Fn(Report) + Sync);
+
 /// Signs in the output of an attempt.
 #[derive(Debug, Default)]
-pub(super) struct Signs {
+pub struct Signs {
     has_matched: AtomicBool,
     is_given_up: AtomicBool,
     changed: Notify,
 }
 
 /// Returns the signs of an attempt, and the observer of its lines that detects them.
-pub(super) fn signs(ready: &Readiness, cx: &AttemptCtx) -> (Arc<Signs>, Option<LineObserver>) {
+pub fn signs(ready: &Readiness, report: Reporter<'_>) -> (Arc<Signs>, Option<LineObserver>) {
     let signs = Arc::new(Signs::default());
     let Readiness::Pattern(text) = ready else {
         return (signs, None);
@@ -83,7 +95,7 @@ pub(super) fn signs(ready: &Readiness, cx: &AttemptCtx) -> (Arc<Signs>, Option<L
     let pattern = match LinePattern::parse(text) {
         Ok(pattern) => pattern,
         Err(problem) => {
-            cx.warn(format!("`ready_pattern` {problem}"));
+            report(Report::Warning(format!("`ready_pattern` {problem}")));
             return (signs, None);
         }
     };
@@ -109,22 +121,24 @@ pub(super) fn signs(ready: &Readiness, cx: &AttemptCtx) -> (Arc<Signs>, Option<L
 }
 
 /// The probes of an attempt in flight.
-#[derive(Debug)]
-pub(super) struct Probes<'a> {
-    pub(super) plan: &'a ProbePlan,
-    pub(super) signs: &'a Signs,
-    pub(super) members: Members,
-    pub(super) live: &'a LiveAttempt,
-    pub(super) cx: &'a AttemptCtx,
+#[expect(missing_debug_implementations, reason = "a function cannot be shown")]
+pub struct Probes<'a> {
+    pub plan: &'a ProbePlan,
+    pub signs: &'a Signs,
+    pub members: Members,
+    pub live: &'a LiveAttempt,
+    /// Source of the client for requests.
+    pub providers: &'a Providers,
+    pub report: Reporter<'a>,
 }
 
 impl Probes<'_> {
     /// Reports the attempt when it is ready, and tests its health from then on. Resolves if it must be stopped.
-    pub(super) async fn watch(&self) -> Verdict {
+    pub async fn watch(&self) -> Verdict {
         if let Err(verdict) = self.until_ready().await {
             return verdict;
         }
-        self.cx.ready.notify_one();
+        (self.report)(Report::Ready);
         match &self.plan.healthy {
             Some(check) => self.until_unhealthy(check).await,
             None => std::future::pending().await,
@@ -139,11 +153,7 @@ impl Probes<'_> {
             ready = &mut ready => return ready,
             () = sleep(self.plan.ready_timeout) => {}
         }
-        let unready = ProcessUnready {
-            attempt: self.cx.attempt,
-            why: why.borrow().clone(),
-        };
-        self.cx.note(unready.into());
+        (self.report)(Report::Unready(why.borrow().clone()));
         ready.await
     }
 
@@ -201,10 +211,11 @@ impl Probes<'_> {
         while !self.signs.has_matched.load(Ordering::Relaxed) {
             self.signs.changed.notified().await;
             if self.signs.is_given_up.load(Ordering::Relaxed) {
-                self.cx.warn(format!(
+                let text = format!(
                     "`ready_pattern`: matching {pattern:?} takes too many steps, so the process does not count as ready; \
                      simplify it"
-                ));
+                );
+                (self.report)(Report::Warning(text));
                 let never: Infallible = std::future::pending().await;
                 match never {}
             }
@@ -291,7 +302,7 @@ impl Probes<'_> {
             .and_then(|request| request.header("connection", "close"))
             .map_err(|error| error.to_string())?
             .to_any_network();
-        let client = self.cx.services.providers.client().await;
+        let client = self.providers.client().await;
         let client = client.map_err(|error| error.to_string())?;
         let answer = client.send(request).await;
         let mut answer = answer.map_err(|error| error.to_string())?;

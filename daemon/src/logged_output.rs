@@ -20,7 +20,7 @@ const MOST_HELD: usize = 8 << 20;
 
 /// A process that prints.
 #[derive(Debug)]
-pub(super) struct LoggedOutput {
+pub struct LoggedOutput {
     log: Arc<OutputWriter>,
     stdout: Arc<Mutex<Stdout>>,
 }
@@ -40,7 +40,7 @@ enum Stdout {
 
 impl LoggedOutput {
     /// The result is read as `answer` specifies.
-    pub(super) fn new(voice: &Arc<OutputWriter>, answer: OutputForm) -> Self {
+    pub fn new(voice: &Arc<OutputWriter>, answer: OutputForm) -> Self {
         let stdout = match answer {
             OutputForm::Shell | OutputForm::Declared(OutputFormat::Text) => Stdout::Open,
             OutputForm::Declared(format) => Stdout::Held {
@@ -56,7 +56,7 @@ impl LoggedOutput {
     }
 
     /// Observer of the output of the process.
-    pub(super) fn tap(&self) -> Tap {
+    pub fn tap(&self) -> Tap {
         let (voice, stdout) = (Arc::clone(&self.log), Arc::clone(&self.stdout));
         Tap::new(move |source, piece, kept| match source {
             Source::Stderr => voice.receive(source, piece),
@@ -66,7 +66,7 @@ impl LoggedOutput {
 
     /// Ends the output. `kept` is the part of stdout that the process has kept. It is logged if it was held back and is
     /// no result. All output is in the file when this returns.
-    pub(super) async fn close(&self, kept: &[u8]) {
+    pub async fn close(&self, kept: &[u8]) {
         lock(&self.stdout).end(&self.log, kept);
         self.log.close().await;
     }
