@@ -64,8 +64,7 @@ use crate::stop::{Changes, DriverExit, Stop, Urgency};
 use crate::storage_backoff;
 use rye_journal::{Change, Committed, RefusalReason, Ticket};
 
-/// Maximum number of changes in one commit, apart from the changes of its last call. Calls that are concluded
-/// immediately never make the machine wait, and there may be a hundred thousand of them.
+/// Maximum number of changes in one commit, apart from those of its last call. A hundred thousand calls may need no wait.
 const MOST_PLANNED: usize = 256;
 /// Maximum number of reports that wait for the driver. Beyond it, attempts wait.
 const MOST_REPORTS: usize = 256;
@@ -83,8 +82,7 @@ pub trait Kind: Send + Sync + 'static {
     /// Returns the machine of `run`, new or recovered.
     fn machine(&self, run: Arc<Run>) -> Self::Machine;
 
-    /// Looks up the needs of each of `calls`, in their order. The calls of one turn are passed together, so that they
-    /// take one visit to the files of the project. Nothing is committed and nothing begins here. Cancel safe.
+    /// Looks up the needs of the calls of one turn together, in their order. Commits and begins nothing. Cancel safe.
     fn look_up(
         &self,
         run: &Run,
@@ -118,8 +116,7 @@ pub trait Kind: Send + Sync + 'static {
         false
     }
 
-    /// Carries out a call whose announcement is durable. It ends by itself, or as `stop` requests. It may report until
-    /// then.
+    /// Carries out a call whose announcement is durable. It reports until it ends, by itself or as `stop` requests.
     fn carry_out(
         &self,
         call: &Call,

@@ -140,6 +140,7 @@ pub(super) const NODE: Keys = Keys {
         Key(&["restart"], optional_text, "Of `service`: no or on-failure; on-failure unless set."),
         Key(&["max_restarts"], any, "Of `service`: failures in a row after which it starts again."),
         Key(&["grace"], any, "Of `service`: seconds between TERM and KILL when it is stopped."),
+        Key(&["isolation"], optional_text, "Of `service`: what it may reach: none, scoped or sandbox; scoped unless set."),
         Key(&["comment", "description"], text, "For people."),
     ],
     required: &[],

@@ -13,7 +13,7 @@ use crate::model::Object;
 const PROCESS_TOOL: &str = "rye/agent/threads/managed_subprocess";
 
 /// Keys of a service, which are parameters of the tool.
-pub(super) const SERVICE_KEYS: [&str; 14] = [
+pub(super) const SERVICE_KEYS: [&str; 15] = [
     "command",
     "args",
     "cwd",
@@ -28,6 +28,7 @@ pub(super) const SERVICE_KEYS: [&str; 14] = [
     "restart",
     "max_restarts",
     "grace",
+    "isolation",
 ];
 
 /// Longest name of a process.
