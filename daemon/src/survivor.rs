@@ -194,13 +194,7 @@ impl Survivors {
     /// Kills the shim of `run`, if one is alive, and all that it keeps.
     pub async fn end(&self, run: &RunId) -> KillReceipt {
         let (state, handle) = (self.state.clone(), run.clone());
-        let end = move || {
-            let directory = state.join(shim::DIRECTORY).join(handle.as_str());
-            if ShimRecord::read(&directory)?.is_none() && !ShimLock::is_held(&directory)? {
-                return Ok(KillReceipt::default());
-            }
-            shim::end(&state, handle.as_str())
-        };
+        let end = move || shim::end(&state, handle.as_str());
         let ended: io::Result<_> = task::blocking("end a shim", end).await;
         ended.unwrap_or_else(|error| {
             tracing::error!(%run, %error, "a process that survives the daemon cannot be ended");

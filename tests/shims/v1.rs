@@ -101,7 +101,7 @@ fn main() -> io::Result<()> {
     if let Some(grace) = stopped {
         let grace = Duration::from_millis(grace);
         end["stopped"] =
-            json!({"Kill": {"grace": {"secs": grace.as_secs(), "nanos": grace.subsec_nanos()}}});
+            json!({"kill": {"grace": {"secs": grace.as_secs(), "nanos": grace.subsec_nanos()}}});
     }
     replace(&directory, "status.json", &end)
 }

@@ -52,6 +52,7 @@ impl fmt::Display for Exit {
 
 /// Reason of a stop, ordered by force: only a stronger reason replaces an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum StopReason {
     /// On request: TERM, the grace period of the plan, KILL.
     Cancel,
@@ -161,6 +162,7 @@ pub struct Usage {
 
 /// Limit of a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CgroupLimit {
     Memory,
     Pids,

@@ -18,6 +18,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -47,6 +48,8 @@ const RECORD: &str = "shim.json";
 const LOCK: &str = "lock";
 /// Time limit for the end of a killed shim.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Pause between two looks at a directory.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// What a shim says about itself. Fields that a reader does not know are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -226,11 +229,25 @@ pub(super) fn living(state: &Path) -> Vec<(i32, u64)> {
     records.map(|stat| (stat.pid, stat.start_time)).collect()
 }
 
+/// Reads the record in `directory`. Waits for that of a shim which has just been started.
+fn awaited_record(directory: &Path) -> io::Result<Option<ShimRecord>> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        // In this order: a shim that has ended writes no record any more.
+        let is_alive = ShimLock::is_held(directory)?;
+        let record = ShimRecord::read(directory)?;
+        if record.is_some() || !is_alive || Instant::now() >= deadline {
+            return Ok(record);
+        }
+        thread::sleep(LOOK_AGAIN);
+    }
+}
+
 /// Kills the shim of the process `handle` of the state directory `state`, if one is alive, and all that is left of its
 /// process. Blocks.
 pub fn end(state: &Path, handle: &str) -> io::Result<KillReceipt> {
     let directory = state.join(DIRECTORY).join(handle);
-    let Some(record) = ShimRecord::read(&directory)? else {
+    let Some(record) = awaited_record(&directory)? else {
         return Ok(KillReceipt::default());
     };
     let shim = record.process().and_then(ProcessHandle::take);

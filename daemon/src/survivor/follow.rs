@@ -20,8 +20,8 @@ use super::messages::{self, Answer, Line, Request, Status};
 
 /// Time for which a shim may take to end its process, in addition to the grace period.
 const END_TIME: Duration = Duration::from_secs(20);
-/// Time for which a shim may take to end itself after its process.
-const CLOSE_TIME: Duration = Duration::from_secs(10);
+/// Time for which a shim may take to end itself after its process. It waits for space on a full disk.
+const CLOSE_TIME: Duration = Duration::from_secs(45);
 /// Pause between two looks at its lock.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 

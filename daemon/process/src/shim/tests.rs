@@ -69,3 +69,17 @@ fn lock_is_held_as_long_as_a_copy_of_its_descriptor_is_open() {
     drop(copy);
     assert!(!ShimLock::is_held(&directory).unwrap());
 }
+
+#[test]
+fn record_of_a_shim_that_was_just_started_is_awaited() {
+    let directory = tempfile::tempdir().unwrap();
+    assert_eq!(awaited_record(directory.path()).unwrap(), None);
+    let lock = ShimLock::take(directory.path()).unwrap();
+    let record = ShimRecord::of_this_process(1, "a.b.1".to_owned(), None);
+    thread::scope(|scope| {
+        let awaited = scope.spawn(|| awaited_record(directory.path()).unwrap());
+        record.write(directory.path()).unwrap();
+        assert_eq!(awaited.join().unwrap(), Some(record.clone()));
+    });
+    drop(lock);
+}
