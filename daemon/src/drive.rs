@@ -353,19 +353,12 @@ impl<'a, K: Kind> Drive<'a, K> {
         plan: &mut Plan<K>,
         query: &Query<K>,
     ) -> Result<(), rye_journal::Error> {
-        let (signal, stop) = (&mut self.signal, self.stop);
-        let interrupted = async {
-            if K::is_of_end(query) {
-                return stop.at_least(Urgency::Shutdown).await;
-            }
-            tokio::select! {
-                () = signal.changed() => {}
-                () = stop.due() => {}
-            }
-        };
+        let is_of_end = K::is_of_end(query);
         let answer = tokio::select! {
             answer = self.kind.answer(plan.machine.run(), query) => answer?,
-            () = interrupted => return Ok(()),
+            () = self.signal.changed(), if !is_of_end => return Ok(()),
+            () = self.stop.due(), if !is_of_end => return Ok(()),
+            () = self.stop.at_least(Urgency::Shutdown) => return Ok(()),
         };
         let now = self.services.clock.tick();
         let events = plan.machine.answered(now, answer);

@@ -20,7 +20,7 @@ use crate::config::PortRange;
 use rye_host::task;
 
 /// Time for which a port is not given to another process.
-const REST: Duration = Duration::from_secs(60);
+const REST: Duration = Duration::from_mins(1);
 
 /// The range of ports is used up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn run(name: &str) -> RunId {
-        RunId::new(&format!("{name}-1-a")).unwrap()
+        RunId::new(format!("{name}-1-a")).unwrap()
     }
 
     /// A range of `length` ports that are free.

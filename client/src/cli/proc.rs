@@ -17,7 +17,7 @@ pub(crate) enum ProcVerb {
     #[command(
         after_help = "Examples:\n  ryectl proc start --name web --ready-port 8137 -- python3 -m http.server 8137\n  ryectl proc start --ready-pattern 'compiled' --restart on-failure -- npm run dev\n  ryectl proc start --port http --ready-http http/health -- python3 -m http.server '{port.http}'"
     )]
-    Start(StartProcess),
+    Start(Box<StartProcess>),
     /// List processes that are running: those of the project, or all
     #[command(after_help = "Example:\n  ryectl proc ls --all")]
     Ls {

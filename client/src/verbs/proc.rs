@@ -13,7 +13,7 @@ use crate::session::Session;
 
 pub(super) async fn proc(verb: ProcVerb, session: &mut Session) -> Result<Exit, Failure> {
     match verb {
-        ProcVerb::Start(asked) => start(asked, session).await,
+        ProcVerb::Start(asked) => start(*asked, session).await,
         ProcVerb::Ls { all } => list(all, session).await,
         ProcVerb::Status(one) => {
             let process = session.client().await?.process(one.handle.as_str()).await?;

@@ -34,9 +34,11 @@ mod retry;
 mod scope;
 
 mod graph;
-mod node;
-mod processes;
 mod waiting;
+
+mod processes;
+
+mod node;
 
 mod action;
 mod file;

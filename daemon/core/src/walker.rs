@@ -24,7 +24,6 @@
 //! of a failure is decided in this order: the node's `retry` (with one, no hook retries the node), the hooks of the
 //! `error` event, the node's `on_error` edge, the graph's `on_error`.
 
-mod doubt;
 mod ending;
 mod evaluate;
 mod failure;
@@ -41,7 +40,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-pub use self::doubt::in_doubt;
+pub use self::evaluate::in_doubt;
 pub use self::hooks::CostSource;
 use self::items::ItemScope;
 use self::services::ServiceProgress;

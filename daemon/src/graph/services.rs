@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use rye_core::id::{Name, RunId};
-use rye_core::model::{ProcessSpec, Run};
+use rye_core::model::Run;
 use rye_core::process::ProcessView;
 use rye_core::walker::{ServiceAnswer, ServiceFacts, ServiceQuery, ServiceSource};
 
@@ -54,9 +54,9 @@ async fn restore(runs: &dyn Runs, run: &Run, services: &[(Name, RunId)]) -> Serv
     for (node, before, up) in join_all(restored).await {
         match up {
             Ok(handle) if handle == *before => {}
-            Ok(handle) => started.push((node.clone(), handle)),
+            Ok(handle) => started.push((Arc::clone(node), handle)),
             Err(why) => {
-                lost.get_or_insert((node.clone(), why));
+                lost.get_or_insert((Arc::clone(node), why));
             }
         }
     }
@@ -70,7 +70,7 @@ async fn up(runs: &dyn Runs, run: &Run, handle: &RunId) -> Result<RunId, String>
     let known = known.map_err(|refused| refused.of_run().message)?;
     let is_ending = known.status().is_terminal() || known.cancel.is_some();
     let handle = if is_ending {
-        let process = known.spec.process().map(|spec| ProcessSpec::clone(spec));
+        let process = known.spec.process().cloned();
         let process = process.ok_or("it is no managed process")?;
         let owner = ProcessOwner::Run {
             record: Arc::new(run.clone()),

@@ -97,20 +97,15 @@ pub(super) fn details(process: &Process) -> String {
 
 /// Renders the reason for which a process is not ready.
 fn why(why: &ProcessUnready) -> String {
-    let mut text = why.code.replace('_', " ");
-    if let Some(port) = why.port {
-        text.push_str(&format!(" {port}"));
-    }
-    if let Some(pid) = why.pid {
-        text.push_str(&format!(": {} (pid {pid})", why.comm));
-    }
-    if let Some(status) = why.status {
-        text.push_str(&format!(": {status}"));
-    }
-    if !why.error.is_empty() {
-        text.push_str(&format!(": {}", why.error));
-    }
-    text
+    let port = why.port.map(|port| format!(" {port}"));
+    let owner = why.pid.map(|pid| format!(": {} (pid {pid})", why.comm));
+    let status = why.status.map(|status| format!(": {status}"));
+    let error = Some(&why.error).filter(|error| !error.is_empty());
+    let error = error.map(|error| format!(": {error}"));
+    let more = [port, owner, status, error].into_iter().flatten();
+    std::iter::once(why.code.replace('_', " "))
+        .chain(more)
+        .collect()
 }
 
 /// Renders the result of a start.

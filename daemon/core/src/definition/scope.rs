@@ -125,7 +125,7 @@ impl<'d> Reader<'d> {
                 .reported
                 .insert(format!("{SERVICES}.{node}"))
             {
-                let hint = did_you_mean(self.nearest(node, services.into_iter()));
+                let hint = did_you_mean(self.nearest(node, services));
                 let message =
                     format!("reads {path}, but no node `{node}` has `type: service`{hint}");
                 self.error("unknown_service", at.at(below), message);

@@ -112,7 +112,7 @@ pub(super) fn ports(
         }
         let choice = match value {
             PortValue::Word(word) if word == "auto" => PortChoice::Auto,
-            value => match number(&value) {
+            value @ (PortValue::Word(_) | PortValue::Number(_)) => match number(&value) {
                 Some(number) => PortChoice::Fixed(number),
                 None => {
                     return Err(format!(

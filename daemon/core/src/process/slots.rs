@@ -17,13 +17,13 @@ pub fn fill_port_slots<'a>(text: &'a str, ports: &Ports) -> Result<Cow<'a, str>,
     if ports.is_empty() || !text.contains(OPEN) {
         return Ok(text.into());
     }
-    let mut parts = text.split(OPEN);
-    let mut filled = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let slot = part.split_once('}');
+    let mut pieces = text.split(OPEN);
+    let mut filled = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let slot = piece.split_once('}');
         let number = slot.and_then(|(name, rest)| Some((ports.get(name)?, rest)));
         let Some((number, rest)) = number else {
-            let name = slot.map_or(part, |(name, _)| name);
+            let name = slot.map_or(piece, |(name, _)| name);
             let names: Vec<&str> = ports.keys().map(String::as_str).collect();
             return Err(format!(
                 "`{{port.{name}}}` is no port of the process: `ports` has {}",

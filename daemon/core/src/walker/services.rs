@@ -22,7 +22,7 @@ use crate::model::graph::{At, Step};
 use crate::model::{Event, Failure, Object, Outcome, Ports, StepStatus};
 
 /// Default of `for` of a wait for a process.
-const WAIT: Duration = Duration::from_secs(600);
+const WAIT: Duration = Duration::from_mins(10);
 /// Value of `since` for the first line of the attempt in flight.
 const FIRST_LINE: &str = "attempt";
 
@@ -120,7 +120,7 @@ impl Walker {
         }
         let services = self.walk().services.iter();
         let services: Vec<_> = services
-            .map(|(node, handle)| (node.clone(), handle.clone()))
+            .map(|(node, handle)| (Arc::clone(node), handle.clone()))
             .collect();
         if services.is_empty() {
             self.service_progress.are_up = true;
@@ -215,7 +215,15 @@ impl Walker {
                 }
                 Ok(())
             }
-            _ => Ok(()),
+            Work::Service(_)
+            | Work::Action(_)
+            | Work::Foreach(_)
+            | Work::Gate
+            | Work::Return { .. }
+            | Work::Fail(_)
+            | Work::Wait(_)
+            | Work::Approval(_)
+            | Work::Parallel(_) => Ok(()),
         }
     }
 
@@ -250,7 +258,14 @@ impl Walker {
                 };
                 (keys, StepStatus::Wait)
             }
-            _ => return None,
+            Work::Action(_)
+            | Work::Foreach(_)
+            | Work::Gate
+            | Work::Return { .. }
+            | Work::Fail(_)
+            | Work::Wait(_)
+            | Work::Approval(_)
+            | Work::Parallel(_) => return None,
         };
         let mut kept = Object::new();
         for key in keys {

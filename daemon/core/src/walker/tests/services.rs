@@ -36,9 +36,9 @@ fn walker_of(run: Arc<Run>, graph: &Arc<Graph>) -> Walker {
 /// Takes moves until one that is not a note.
 fn settle(walker: &mut Walker, ms: i64) -> Move<ServiceQuery> {
     loop {
-        match walker.next(tick(ms)) {
-            Move::Note(_) => {}
-            other => return other,
+        let next = walker.next(tick(ms));
+        if !matches!(next, Move::Note(_)) {
+            return next;
         }
     }
 }
