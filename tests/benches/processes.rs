@@ -2,7 +2,6 @@
 //!
 //! `cargo bench -p rye-tests --bench processes` prints medians with the smallest and the largest value, and compares
 //! them with the goals of the project. It needs `python3`, and a host with cgroups of version 2.
-#![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -178,21 +178,30 @@ impl Supervisor {
                     spec: &spec,
                 };
                 match self.create_child(program, child, fault, warnings).await? {
-                    Created::New => turn.map_or((), Turn::count),
-                    Created::Earlier(run) => {
-                        return self.answer_program(caller, run, None, found).await;
-                    }
-                    Created::Refused(failure) => {
-                        return Ok((refusal(prepared.envelope(), failure), found));
-                    }
+                    Created::New => self.begin_child(caller, run, &spec, found).await,
+                    Created::Earlier(run) => self.answer_program(caller, run, None, found).await,
+                    Created::Refused(failure) => Ok((refusal(prepared.envelope(), failure), found)),
                 }
-                let envelope = self.launch_child(&run, spec.kind()).await?;
-                if !spec.parent_end.waits() {
-                    return Ok((Executed::Launched(self.run_of(&run).await?), found));
-                }
-                self.answer_program(caller, run, envelope, found).await
             }
         }
+    }
+
+    /// Starts the child run that was created for a call, and answers the call.
+    async fn begin_child(
+        &self,
+        caller: CallingProgram<'_>,
+        run: RunId,
+        spec: &Spec,
+        found: Lookup,
+    ) -> Result<(Executed, Lookup), Error> {
+        if let Some(turn) = caller.turn {
+            turn.count();
+        }
+        let envelope = self.launch_child(&run, spec.kind()).await?;
+        if !spec.parent_end.waits() {
+            return Ok((Executed::Launched(self.run_of(&run).await?), found));
+        }
+        self.answer_program(caller, run, envelope, found).await
     }
 
     /// Returns the identity of a call among those of its attempt, and its record.

@@ -1,6 +1,6 @@
 //! Refusals of calls are the same, whoever makes them.
 
-use rye_tests::World;
+use rye_tests::{Ryectl, World};
 use serde_json::{Value, json};
 
 use super::python;
@@ -100,7 +100,7 @@ fn play(world: &World, row: &Row, by_program: bool) -> (Value, Vec<String>) {
     let started = row
         .flags
         .split_whitespace()
-        .fold(started, |run, flag| run.arg(flag));
+        .fold(started, Ryectl::arg);
     let started = started.ok().json();
     let run = started["run_id"].as_str().unwrap();
     let record = world.settled(run);

@@ -78,7 +78,7 @@ fn fifty_effects_happen_once_whenever_the_daemon_dies() {
         .collect();
     assert_eq!(
         lines,
-        Vec::from_iter(0..CALLS),
+        (0..CALLS).collect::<Vec<_>>(),
         "each effect happened once, in order"
     );
     let found = record["output"]["out"]["found"].as_array().unwrap();
@@ -87,7 +87,8 @@ fn fifty_effects_happen_once_whenever_the_daemon_dies() {
         assert!(*found == n || found == "interrupted", "{n}: {found}");
     }
     let ordinals = ordinals(&world, &run, "callback_started");
-    assert_eq!(ordinals, Vec::from_iter(0..CALLS as u64));
+    let all: Vec<u64> = (0..).take(CALLS).collect();
+    assert_eq!(ordinals, all);
     assert_eq!(below(&world, &run).len(), CALLS);
 }
 

@@ -55,7 +55,7 @@ fn flood_of_output_is_bounded_and_stops_nothing() {
     assert_eq!(lines.len(), 1000);
     assert!(lines.iter().all(|line| line == "y"));
     let _stopped = stop(&world, &yes);
-    for entry in std::fs::read_dir(directory).unwrap() {
+    for entry in fs::read_dir(directory).unwrap() {
         assert!(entry.unwrap().metadata().unwrap().len() <= 8 << 20);
     }
 }

@@ -40,7 +40,7 @@ fn mode(world: &World, mode: &str) {
 }
 
 /// Starts the server with more keys.
-fn serve(world: &World, more: Value) -> Value {
+fn serve(world: &World, more: &Value) -> Value {
     fs::write(world.project().join("serve.py"), SERVER).unwrap();
     let mut begin = json!({
         "action": "start", "command": "exec python3 serve.py", "ports": {"http": "auto"},
@@ -61,7 +61,7 @@ fn server_is_ready_by_its_answer_only_and_may_be_late() {
         ("silent", "silent", "http_failed", Value::Null),
     ] {
         mode(&world, answer);
-        let late = serve(&world, json!({"name": name, "ready_timeout": 3}));
+        let late = serve(&world, &json!({"name": name, "ready_timeout": 3}));
         assert_eq!(
             (&late["ready"], &late["running"]),
             (&json!(false), &json!(true))
@@ -80,7 +80,7 @@ fn server_is_ready_by_its_answer_only_and_may_be_late() {
         stop(&world, &handle);
     }
     mode(&world, "endless");
-    let ready = serve(&world, json!({"name": "endless"}));
+    let ready = serve(&world, &json!({"name": "endless"}));
     assert_eq!(ready["ready"], true, "{ready}");
     stop(&world, &handle(&ready));
 }
@@ -93,7 +93,7 @@ fn unhealthy_server_is_stopped_and_started_again() {
     let health = json!({"http": {"port": "http"}, "every": 1, "failures": 2});
     let server = serve(
         &world,
-        json!({"name": "sick", "healthy": health, "restart": "on-failure"}),
+        &json!({"name": "sick", "healthy": health, "restart": "on-failure"}),
     );
     let server = handle(&server);
     status_when(&world, &server, "a good probe", |status| {
@@ -115,7 +115,7 @@ fn unhealthy_server_is_stopped_and_started_again() {
     mode(&world, "200");
     let mortal = serve(
         &world,
-        json!({"name": "mortal", "healthy": {"port": "http", "every": 1, "failures": 1}}),
+        &json!({"name": "mortal", "healthy": {"port": "http", "every": 1, "failures": 1}}),
     );
     let mortal = handle(&mortal);
     status_when(&world, &mortal, "a good probe", |status| {
@@ -130,7 +130,7 @@ fn process_without_a_restart_ends_as_unhealthy() {
     let _daemon = world.start("");
     mode(&world, "200");
     let health = json!({"http": {"port": "http"}, "every": 1, "failures": 1});
-    let server = handle(&serve(&world, json!({"name": "sick", "healthy": health})));
+    let server = handle(&serve(&world, &json!({"name": "sick", "healthy": health})));
     mode(&world, "500");
     let ended = status_when(&world, &server, "its end", |status| {
         status["running"] == false

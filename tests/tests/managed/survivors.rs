@@ -16,8 +16,9 @@ const COUNTER: &str = "i=0; while :; do i=$((i+1)); echo out $i; echo err $i >&2
 const KILLS: usize = 4;
 
 fn kills() -> usize {
-    let wanted = std::env::var("RYE_SURVIVOR_KILLS").ok();
-    wanted.map_or(KILLS, |kills| kills.parse().expect("a number of kills"))
+    let wanted = std::env::var_os("RYE_SURVIVOR_KILLS");
+    let wanted = wanted.and_then(|kills| kills.to_str()?.parse().ok());
+    wanted.unwrap_or(KILLS)
 }
 
 /// What the shim of a process says about itself.

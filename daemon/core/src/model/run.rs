@@ -476,7 +476,6 @@ impl Run {
     }
 
     /// Applies an event of runs of every kind.
-    #[expect(clippy::too_many_lines, reason = "an arm for each event")]
     fn take_in(&mut self, at: Timestamp, event: &RunEvent) -> bool {
         match event {
             RunEvent::RunCreated(_) => return false,

@@ -85,6 +85,7 @@ fn process_task() -> Task {
             timeout_ms: 2_000,
             failures: 3,
         }),
+        isolation: None,
     }))
 }
 
