@@ -468,7 +468,7 @@ fn trace_shows_lock_and_verified_files() {
     // The marker, the helper, both tools and the data.
     assert_eq!(of("verify_deps")["files"], 5);
     assert_eq!(of("plan")["from"], "copy");
-    assert_eq!(of("plan")["isolation"], "none");
+    assert_eq!(of("plan")["isolation"], "scoped");
     let timing = of("timing");
     let micros = |key: &str| timing[key].as_u64().unwrap();
     assert!(micros("verify_us") <= micros("resolve_us"), "{timing}");

@@ -139,11 +139,7 @@ pub fn plan(
             Ok(Plan::Mcp(Box::new(plan)))
         }
         Terminal::Process => {
-            let declared = chain.tool().metadata.isolation;
-            let confinement = confinement(declared, origin, config);
-            let confinement = confinement.map_err(|missing| of_item(chain, missing))?;
             let mut plan = process(chain, params, origin, config, offer, trace)?;
-            plan.process.confinement = confinement;
             if let Some(timeout) = timeout.filter(|timeout| *timeout < plan.process.timeout) {
                 plan.process.timeout = timeout;
                 plan.time_set_by = "`timeout` of the node";
@@ -233,13 +229,15 @@ fn process(
     offer: InheritedVariables,
     mut trace: Option<&mut Vec<Value>>,
 ) -> Result<ProcessPlan, Error> {
+    let confinement = confinement(chain.tool().metadata.isolation, origin, config);
+    let confinement = confinement.map_err(|missing| of_item(chain, missing))?;
     let mut inherited = Environment::of(origin, offer);
     let places = searched(chain, origin, config);
     if let Some(found) = interpreter::find_for_env(chain, &places, &inherited, config)? {
         inherited.set_interpreter(found.variable, found.path);
     }
     let environment = environment(chain, inherited, trace.as_deref_mut())?;
-    let plan = if shell::is(chain.tool()) {
+    let mut plan = if shell::is(chain.tool()) {
         shell::plan(chain, &params, origin, config, environment)?
     } else {
         templated(
@@ -251,6 +249,7 @@ fn process(
             trace.as_deref_mut(),
         )?
     };
+    plan.process.confinement = confinement;
     if let Some(trace) = trace {
         let process = &plan.process;
         trace.push(json!({
@@ -260,6 +259,7 @@ fn process(
             "args_count": process.args.len(),
             "cwd": process.cwd,
             "timeout": process.timeout.as_secs_f64(),
+            "isolation": process.confinement.level().as_str(),
             "from": if chain.anchored.is_some() { "copy" } else { "memory" },
         }));
     }
