@@ -115,7 +115,7 @@ fn ignored_key_is_listed_with_line_and_suggestion() {
     assert_eq!(metadata.unread, []);
     assert_eq!(metadata.ignored, ["native_async"]);
     let text =
-        "# a comment\nauthor: me\nx-note: 1\nconfg: {}\nisolation: {}\nqqqqqq: 1\ntool_id: a/b\n";
+        "# a comment\nauthor: me\nx-note: 1\nconfg: {}\nresources: {}\nqqqqqq: 1\ntool_id: a/b\n";
     let metadata = tool("yaml", text).unwrap();
     let told = |unread: &Unread| {
         (
