@@ -2,7 +2,7 @@
 //!
 //! **Owns** the sockets that keep the chosen ports of an attempt from its choice until its program is executed. They are
 //! bound and never listen, so the program can bind the port as soon as they are closed. **Never** gives a port to
-//! another process within [`REST`]. **Failure.** [`NoFreePort`] if the range is used up.
+//! another process within a minute. **Failure.** [`NoFreePort`] if the range is used up.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

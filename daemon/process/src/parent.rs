@@ -10,7 +10,7 @@
 //!
 //! **Order.** While the daemon lives, signals are passed on and adopted zombies reaped. When it ends, the parent adopts
 //! its children. Each is killed, which makes its own children adopted, until there are none. Only then is the daemon
-//! restarted, or the parent ends with its exit code. A shim and what it keeps are spared ([`shim`](super::shim)).
+//! restarted, or the parent ends with its exit code. A shim and what it keeps are spared ([`shim`]).
 //! **Failure.** The daemon died if a signal or a panic ended it. Any
 //! other exit code is its own decision: it was requested to stop, it cannot start here, or its data is damaged, which a
 //! restart does not improve. A passed-on signal is a stop request, however the daemon ends then. The next daemon

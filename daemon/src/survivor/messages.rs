@@ -148,7 +148,7 @@ impl Request {
     }
 }
 
-/// Content of [`STATUS`]: the end of a process.
+/// The end of a process, as in its file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub(super) v: u32,

@@ -97,10 +97,7 @@ fn play(world: &World, row: &Row, by_program: bool) -> (Value, Vec<String>) {
         graph("t/g", first, &last);
     }
     let started = world.ryectl("run --detach --json").arg("t/g");
-    let started = row
-        .flags
-        .split_whitespace()
-        .fold(started, Ryectl::arg);
+    let started = row.flags.split_whitespace().fold(started, Ryectl::arg);
     let started = started.ok().json();
     let run = started["run_id"].as_str().unwrap();
     let record = world.settled(run);
