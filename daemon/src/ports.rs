@@ -45,8 +45,8 @@ struct Shared {
     held: HashMap<RunId, BTreeMap<String, Reservation>>,
     /// The process that was last given a port, and the time.
     given: HashMap<u16, (RunId, Instant)>,
-    /// Number of ports of the range that were tried before.
-    tried: u16,
+    /// Offset of the next port to try in the range.
+    next: u16,
 }
 
 /// A port, bound on both loopback addresses.
@@ -58,10 +58,20 @@ struct Reservation {
 }
 
 impl PortTable {
+    /// Begins at a random port of `range`: another daemon of this host has the same range, and a port is free between
+    /// its release and the start of the server.
     pub fn new(range: PortRange) -> Self {
+        let mut random = [0; 2];
+        getrandom::fill(&mut random).expect("the kernel has a random source");
+        let count = u32::from(range.0.end() - range.0.start()) + 1;
+        let next = u32::from(u16::from_ne_bytes(random)) % count;
+        let shared = Shared {
+            next: u16::try_from(next).expect("it is below the number of ports"),
+            ..Shared::default()
+        };
         Self {
             range,
-            shared: Mutex::default(),
+            shared: Mutex::new(shared),
         }
     }
 
@@ -129,8 +139,8 @@ impl Shared {
     fn next_free(&mut self, range: &PortRange) -> Option<Reservation> {
         let (first, last) = (*range.0.start(), *range.0.end());
         for _ in first..=last {
-            let port = first + self.tried;
-            self.tried = if port == last { 0 } else { self.tried + 1 };
+            let port = first + self.next;
+            self.next = if port == last { 0 } else { self.next + 1 };
             if self.given.contains_key(&port) {
                 continue;
             }

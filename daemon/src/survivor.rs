@@ -134,21 +134,24 @@ impl Survivors {
             let plan = |cgroup| plan.sealed(cgroup);
             shim::start(handle.as_str(), lock, theirs, cgroups.as_deref(), plan)
         };
-        let child = task::blocking("start a shim", start)
+        let mut child = task::blocking("start a shim", start)
             .await
             .map_err(failed)?;
-        match tokio::time::timeout(START_TIME, first_message(ready)).await {
-            Ok(Ok(Start::Running { .. })) => {
-                let found = Survivor::connect(self.directory(run), Some(child)).await;
-                found.map(Box::new).map_err(failed)
-            }
-            Ok(Ok(Start::Failed { failure })) => Err(failure),
-            Ok(Err(error)) => Err(failed(error)),
-            Err(_elapsed) => {
-                self.end(run).await;
-                Err(failed(io::Error::other("the shim does not answer")))
-            }
+        let failure = match tokio::time::timeout(START_TIME, first_message(ready)).await {
+            Ok(Ok(Start::Running { .. })) => match Survivor::connect(self.directory(run)).await {
+                Ok(found) => return Ok(Box::new(found.with_child(child))),
+                Err(error) => failed(error),
+            },
+            Ok(Ok(Start::Failed { failure })) => failure,
+            Ok(Err(error)) => failed(error),
+            Err(_elapsed) => failed(io::Error::other("the shim does not answer")),
+        };
+        if let Err(error) = child.kill() {
+            tracing::debug!(%run, %error, "a shim has ended");
         }
+        self.end(run).await;
+        follow::reap(child).await;
+        Err(failure)
     }
 
     /// Searches for the attempt `number` of `run`, of which a shim has written the record.
@@ -164,7 +167,7 @@ impl Survivors {
         Ok(match read {
             (_, _, Some(status)) if status.attempt == number => Found::Ended(Box::new(status)),
             (true, Some(record), _) if record.attempt == number && speaks(record.v) => {
-                match Survivor::connect(self.directory(run), None).await {
+                match Survivor::connect(self.directory(run)).await {
                     Ok(found) => Found::Alive(Box::new(found)),
                     Err(error) => {
                         tracing::warn!(%run, %error, "a shim does not answer, and is killed");

@@ -38,7 +38,7 @@ pub struct Survivor {
 
 impl Survivor {
     /// Connects to the shim in `directory`.
-    pub(super) async fn connect(directory: PathBuf, child: Option<Child>) -> io::Result<Self> {
+    pub(super) async fn connect(directory: PathBuf) -> io::Result<Self> {
         let place = directory.clone();
         let open = move || {
             let record = ShimRecord::read(&place)?;
@@ -60,9 +60,17 @@ impl Survivor {
             directory,
             identity,
             members,
-            child,
+            child: None,
             socket,
         })
+    }
+
+    /// Sets the shim, which this process has started.
+    pub(super) fn with_child(self, child: Child) -> Self {
+        Self {
+            child: Some(child),
+            ..self
+        }
     }
 
     pub const fn identity(&self) -> &ProcessIdentity {
@@ -168,15 +176,20 @@ fn note(line: &str, output: &Notify) {
     }
 }
 
+/// Waits for the end of a shim that this process has started, and reaps it.
+pub(super) async fn reap(mut child: Child) {
+    let wait = move || child.wait();
+    let waited = task::blocking("wait for a shim", wait).await;
+    if let Err(error) = waited {
+        tracing::warn!(%error, "a shim could not be reaped");
+    }
+}
+
 /// Waits for the end of a shim, which has closed its socket, and reads the end of its process.
 async fn closed(directory: PathBuf, child: Option<Child>) -> Option<Box<Status>> {
     let end = async {
-        if let Some(mut child) = child {
-            let wait = move || child.wait();
-            let waited = task::blocking("wait for a shim", wait).await;
-            if let Err(error) = waited {
-                tracing::warn!(%error, "a shim could not be reaped");
-            }
+        if let Some(child) = child {
+            reap(child).await;
         }
         loop {
             let place = directory.clone();

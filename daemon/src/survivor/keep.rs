@@ -2,7 +2,7 @@
 //!
 //! One thread serves all, beside the one that starts the process and those that write files. **Failure.** If the process
 //! cannot be started, the daemon receives the reason, and no file says that there was an attempt. A file that cannot be
-//! written costs its content; the process goes on.
+//! written costs its content; the process continues.
 
 use std::convert::Infallible;
 use std::fs::File;

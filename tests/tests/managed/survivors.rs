@@ -343,7 +343,7 @@ fn daemon_stop_names_survivors_and_ends_them_on_request() {
 #[test]
 fn program_that_cannot_be_started_fails_as_without_a_shim() {
     let world = World::new();
-    let _daemon = world.start("");
+    let daemon = world.start("");
     let missing = super::envelope(
         &world,
         &json!({"action": "start", "command": "no-such-program", "args": [], "survive": true}),
@@ -352,6 +352,8 @@ fn program_that_cannot_be_started_fails_as_without_a_shim() {
         missing["metadata"]["code"], "executor_not_found",
         "{missing}"
     );
+    let daemons = [daemon.pid()];
+    assert_eq!(processes::zombies_of(&daemons), 0, "its shim is reaped");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::waiting::duration;
 use super::work::Action;
 use crate::capability::Primary;
 use crate::id::ItemKind;
-use crate::model::Object;
+use crate::model::{Object, ProcessSpec};
 
 /// The tool that both kinds of nodes use, and whose permission they need.
 const PROCESS_TOOL: &str = "rye/agent/threads/managed_subprocess";
@@ -30,9 +30,6 @@ pub(super) const SERVICE_KEYS: [&str; 15] = [
     "grace",
     "isolation",
 ];
-
-/// Longest name of a process.
-const MOST_NAME: usize = 64;
 
 fn use_of_tool(params: Object) -> Action {
     Action {
@@ -59,7 +56,7 @@ impl<'d> Reader<'d> {
         }
         if !params.contains_key("name") {
             let name = node.key();
-            if !is_process_name(&name) {
+            if !ProcessSpec::is_name(&name) {
                 let message = format!(
                     "{name:?} is no name for a process: give the node a `name` of A-Z a-z 0-9 . _ -"
                 );
@@ -105,11 +102,4 @@ impl<'d> Reader<'d> {
         params.insert("for".into(), json!(what));
         Some(use_of_tool(params))
     }
-}
-
-fn is_process_name(name: &str) -> bool {
-    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=MOST_NAME).contains(&name.len())
-        && !name.starts_with(['.', '-'])
-        && name.bytes().all(is_known)
 }

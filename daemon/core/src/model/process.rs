@@ -48,6 +48,17 @@ pub struct ProcessSpec {
 }
 
 impl ProcessSpec {
+    /// Maximum length of a name.
+    pub const MOST_NAME: usize = 64;
+
+    /// True if `name` may be the name of a process.
+    pub fn is_name(name: &str) -> bool {
+        let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        (1..=Self::MOST_NAME).contains(&name.len())
+            && !name.starts_with(['.', '-'])
+            && name.bytes().all(is_known)
+    }
+
     pub const fn grace(&self) -> Duration {
         Duration::from_millis(self.grace_ms)
     }

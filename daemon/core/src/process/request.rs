@@ -12,7 +12,6 @@ const DEFAULT_READY_SECONDS: f64 = 30.0;
 const DEFAULT_GRACE_SECONDS: f64 = 5.0;
 const DEFAULT_RESTARTS: u32 = 5;
 const MOST_RESTARTS: u32 = 1000;
-const MOST_NAME: usize = 64;
 
 /// A request as it was made; what is not given has a default.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -49,9 +48,10 @@ impl ProcessRequest {
             return Err("`command`, `args` and `cwd` hold no NUL byte".to_owned());
         }
         let name = match self.name {
-            Some(name) if !is_name(&name) => {
+            Some(name) if !ProcessSpec::is_name(&name) => {
+                let most = ProcessSpec::MOST_NAME;
                 return Err(format!(
-                    "`name` has 1 to {MOST_NAME} characters of A-Z a-z 0-9 . _ - and does not begin with a dot or dash, not {name:?}"
+                    "`name` has 1 to {most} characters of A-Z a-z 0-9 . _ - and does not begin with a dot or dash, not {name:?}"
                 ));
             }
             Some(name) => name,
@@ -120,13 +120,6 @@ fn variables(given: Object) -> Result<BTreeMap<String, String>, String> {
     given.into_iter().map(text).collect()
 }
 
-fn is_name(name: &str) -> bool {
-    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=MOST_NAME).contains(&name.len())
-        && !name.starts_with(['.', '-'])
-        && name.bytes().all(is_known)
-}
-
 /// Returns a name made of the first words of `command`.
 fn default_name(command: &str) -> String {
     let mut name = String::new();
@@ -144,7 +137,7 @@ fn default_name(command: &str) -> String {
         }
     }
     let name = name.trim_start_matches('.').trim_end_matches('-');
-    if is_name(name) {
+    if ProcessSpec::is_name(name) {
         name.to_owned()
     } else {
         "process".to_owned()

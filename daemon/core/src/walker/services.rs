@@ -143,7 +143,7 @@ impl Walker {
             let handles = self.walk().services.values().cloned().collect();
             return Some(Turn::Query(Box::new(ServiceQuery::Stop(handles))));
         }
-        // After a crash the run goes on with its end, and not with its next step.
+        // After a crash the run continues with its end, and not with its next step.
         let outcome = Arc::new(outcome.clone());
         self.record(now, GraphEnding { outcome }.into(), events);
         Some(Turn::Again)
