@@ -58,7 +58,9 @@ pub use self::confinement::check_isolation;
 pub use self::draft::{Draft, LockState, draft};
 pub use self::environment::{InheritedVariables, dot_env};
 pub use self::error::Error;
-pub use self::managed::{KeptPlan, ManagedError, ManagedPlan, ProbePlan, kept, managed};
+pub use self::managed::{
+    KeptPlan, ManagedError, ManagedPlan, ProbePlan, ServerPlan, kept, managed, mcp_server,
+};
 pub use self::origin::CallOrigin;
 pub use self::plan::{NativeCall, Plan, check_settings, plan};
 pub use self::process_plan::{CallbackAuthority, OutputForm, ProcessPlan, tag};

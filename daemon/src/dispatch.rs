@@ -79,7 +79,7 @@ impl Dispatcher {
         };
         Self {
             planner: Arc::new(planner),
-            servers: Sessions::new(spawner.clone()),
+            servers: Sessions::default(),
             spawner,
             reported: cache::of_count(MOST_REPORTED),
         }
@@ -374,6 +374,7 @@ impl Dispatcher {
             Ok(Plan::Native(call)) => native_call(call, cx, work).await,
             Ok(Plan::Process(plan)) => self.process(*plan, cx, masker, work).await,
             Ok(Plan::Managed(plan)) => self.managed(*plan, cx, masker, work).await,
+            Ok(Plan::Server(plan)) => self.server(*plan, cx, masker, work).await,
             Ok(Plan::Kept(plan)) => managed::kept(&plan, cx, work).await,
             Ok(Plan::Http(plan)) => request::call(*plan, cx, work).await,
             Ok(Plan::Mcp(plan)) => mcp::call(&self.servers, *plan, cx, masker, work).await,

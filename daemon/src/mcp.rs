@@ -2,7 +2,8 @@
 //!
 //! **Owns** the sessions of all runs ([`Sessions`]): their start, lifetime and end; the messages exchanged with a
 //! server, and their bounds; and the check that a tool still is what its user signed. **Never** decides which server a
-//! tool has, or which program runs it: a [`Plan`], made from verified items, states both. **Never** answers a server's
+//! tool has, or which program runs it: a [`Plan`], made from verified items, states both. **Never** starts a process: a
+//! server is a managed process of its root run, and gives its pipes to its session. **Never** answers a server's
 //! request for a model or a person. Such requests are declined, except for the root, which is the project.
 //!
 //! ```text
@@ -16,14 +17,15 @@
 //! ```
 //!
 //! **Bounds.** A message has at most 8 MiB. The number and total size of messages that answer no request are bounded;
-//! beyond the bounds the session ends. A root run has at most [`MOST_SERVERS`]. **Order.** A process is a leaf of its
-//! own with the tag of its session; the next start of the daemon finds it by the id of the root run. **Races.** Calls
+//! beyond the bounds the session ends. A root run has at most [`MOST_SERVERS`]. **Order.** A process starts once its run
+//! is on record. **Races.** Calls
 //! during the start of a session wait for it; a call during its end starts it again. **Failure.** A [`Failure`] states
 //! whether the call was sent: a call that was sent and not answered may have been executed.
 
 mod answer;
 mod inbox;
 mod message;
+mod process;
 mod remote;
 mod session;
 mod sessions;
@@ -35,12 +37,13 @@ use std::time::Duration;
 use rye_core::id::{ItemId, RunId};
 use rye_core::model::Object;
 use rye_core::seal::{canonical, sha256_hex};
-use rye_process as process;
 use serde_json::{Value, json};
 
 use crate::http::Url;
 
-pub use sessions::{Caller, Sessions};
+pub use self::inbox::SessionEnd;
+pub use self::process::{ServerLink, ServerProcess};
+pub use self::sessions::{Caller, Sessions};
 
 /// Maximum number of concurrent servers of one root run.
 pub const MOST_SERVERS: usize = 16;
@@ -66,7 +69,7 @@ pub struct Server {
 #[derive(Debug, Clone)]
 pub enum Reached {
     /// A process that reads and writes lines.
-    Stdio(Box<process::Plan>),
+    Stdio(Box<rye_process::Plan>),
     /// A server on another host.
     Http(Box<Remote>),
 }
@@ -291,9 +294,4 @@ impl Trouble {
             is_unsent: false,
         }
     }
-}
-
-/// Prefix of the tags of all servers of `root`; see [`process::Leftover`].
-pub fn tags_of(root: &RunId) -> String {
-    format!("{root}.mcp.")
 }

@@ -283,6 +283,8 @@ impl Serialize for v1::Process {
             "command": self.command,
             "args": self.args,
             "cwd": some(&self.cwd),
+            "survive": self.survive,
+            "server": some(&self.server),
             "ports": self.ports.iter().collect::<BTreeMap<_, _>>(),
             "why": self.why,
             "listening": self.listening,

@@ -117,24 +117,68 @@ fn long_mcp_blob_is_object_and_short_one_is_inline() {
     assert_eq!(out["data"]["content"][0]["data"], "eHh4", "{out}");
 }
 
+/// The MCP servers that `proc ls` shows.
+fn servers(world: &World, all: &str) -> Vec<Value> {
+    let listed = world.ryectl(&format!("proc ls --json {all}"));
+    let mut listed = listed.ok().json().as_array().cloned().unwrap();
+    listed.retain(|process| process["server"] == "mcp/servers/good");
+    listed
+}
+
 #[test]
-fn mcp_server_process_is_recorded_with_starting_call() {
+fn mcp_server_is_managed_process_of_its_root_run() {
     let world = World::new();
     let _daemon = world.start("");
     server(&world, "good", "", &["pid"]);
-    let out = world.ryectl("run mcp/good/pid --json").ok().json();
-    let events = world
-        .ryectl("events --json")
-        .arg(out["run_id"].as_str().unwrap());
-    let events = events.ok().json_lines();
-    let started: Vec<_> = events
+    let ask = "action: {item_id: mcp/good/pid}, assign";
+    world.graph(
+        "t/g",
+        &format!(
+            "start: a\nnodes:\n  a: {{{ask}: {{one: \"${{result.parsed}}\"}}, next: b}}\n  \
+             b: {{action: {{item_id: rye/bash, params: {{command: \"touch begun; until [ -e go ]; do sleep 0.05; done\"}}}}, next: c}}\n  \
+             c: {{{ask}: {{two: \"${{result.parsed}}\"}}, next: d}}\n  \
+             d: {{type: return, output: {{one: \"${{state.one}}\", two: \"${{state.two}}\"}}}}"
+        ),
+    );
+    // A server is no child run that counts.
+    let started = world.ryectl("run t/g --detach --json --limit spawns=0");
+    let run = started.ok().json()["run_id"].as_str().unwrap().to_owned();
+    until("the second step", || {
+        world.project().join("begun").exists().then_some(())
+    });
+    let up = servers(&world, "");
+    assert_eq!(up.len(), 1, "{up:?}");
+    assert_eq!(up[0]["owner"], run.as_str());
+    assert_eq!(
+        (&up[0]["name"], &up[0]["running"]),
+        (&json!("good"), &json!(true))
+    );
+    let handle = up[0]["handle"].as_str().unwrap();
+    let logs = world.ryectl("proc logs").arg(handle).ok().stdout();
+    assert!(logs.contains("ready to serve"), "{logs}");
+    let restart = world.ryectl("proc restart").arg(handle).run();
+    let _refused = restart.code(5).stderr_contains(&["MCP server", "stop it"]);
+    let _stopped = world.ryectl("proc stop").arg(handle).ok();
+    world.write("go", "");
+    let record = world.settled(&run);
+    let output = &record["output"];
+    assert_eq!(output["one"], up[0]["pid"], "{record}");
+    assert!(
+        output["two"].is_number() && output["one"] != output["two"],
+        "{record}"
+    );
+    until_none_is_left(&world);
+    let all = until("both servers to be over", || {
+        let all = servers(&world, "--all");
+        all.iter()
+            .all(|process| process["running"] == false)
+            .then_some(all)
+    });
+    let ends: Vec<_> = all
         .iter()
-        .filter(|event| event["event_type"] == "process_started")
-        .map(|event| &event["payload"]["process"]["pid"])
+        .map(|process| process["status"].as_str().unwrap())
         .collect();
-    let answered = out["output"]["parsed"].clone();
-    assert!(answered.is_u64(), "{out}");
-    assert_eq!(started, [&answered], "{events:?}");
+    assert_eq!(ends, ["stopped", "stopped"], "{all:?}");
 }
 
 #[test]
@@ -240,6 +284,11 @@ fn recovered_run_uses_new_mcp_server_without_repeating_calls() {
     let heard = world.read("heard.txt");
     assert_eq!(heard.matches("initialize").count(), 2, "{heard}");
     until_none_is_left(&world);
+    let ends = servers(&world, "--all");
+    assert!(
+        ends.iter().any(|process| process["status"] == "stale"),
+        "{ends:?}"
+    );
 }
 
 #[test]

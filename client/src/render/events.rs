@@ -114,7 +114,12 @@ fn of_run(event: &RunEvent) -> String {
             format!("{} hooks are asked ({})", begun.hooks.len(), begun.event)
         }
         RunEvent::ChildStarted(started) => {
-            format!("started the process {}, as {}", started.name, started.child)
+            let what = if started.is_server {
+                "MCP server"
+            } else {
+                "process"
+            };
+            format!("started the {what} {}, as {}", started.name, started.child)
         }
     }
 }

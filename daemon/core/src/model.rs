@@ -80,8 +80,8 @@ pub use self::life::{Illegal, Life, Outcome, Status};
 pub use self::limits::{Below, Limits, MOST_DEPTH, Raisable, Raised, proposed};
 pub use self::parent_end::{ChildTerms, Fate, ParentEnd, Waits};
 pub use self::process::{
-    ProcessSpec, ProcessStage, ProcessState, Readiness, ReadySign, RequestedRestart, RestartPolicy,
-    RestartReason,
+    McpSession, ProcessSpec, ProcessStage, ProcessState, Readiness, ReadySign, RequestedRestart,
+    RestartPolicy, RestartReason,
 };
 pub use self::process_end::{EndCause, ProcessEnd};
 pub use self::process_probe::{

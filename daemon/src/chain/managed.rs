@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use rye_core::model::{HealthCheck, PortRef, Ports, ProcessSpec, Readiness};
+use rye_core::model::{HealthCheck, McpSession, PortRef, Ports, ProcessSpec, Readiness};
 use rye_core::process::{AttemptPorts, fill_port_slots, port_variable};
 
 use super::confinement::confinement;
@@ -50,6 +50,18 @@ pub struct KeptPlan {
     pub name: String,
     /// Time between TERM and KILL when it is stopped.
     pub grace: Duration,
+    pub probes: ProbePlan,
+}
+
+/// An attempt of an MCP server, whose process its session plans.
+#[derive(Debug)]
+pub struct ServerPlan {
+    /// Identifies the session.
+    pub session: String,
+    /// Tag of the attempt, by which its processes are found.
+    pub tag: String,
+    /// Name of the managed process, for people.
+    pub name: String,
     pub probes: ProbePlan,
 }
 
@@ -138,6 +150,16 @@ pub fn kept(spec: &ProcessSpec, ports: AttemptPorts) -> KeptPlan {
         name: spec.name.clone(),
         grace: spec.grace(),
         probes: ProbePlan::new(spec, ports),
+    }
+}
+
+/// Plans an attempt of `spec`, which is the server of `mcp`.
+pub fn mcp_server(spec: &ProcessSpec, mcp: &McpSession, origin: &CallOrigin) -> ServerPlan {
+    ServerPlan {
+        session: mcp.session.clone(),
+        tag: tag(&origin.run, &origin.key, origin.attempt),
+        name: spec.name.clone(),
+        probes: ProbePlan::new(spec, AttemptPorts::default()),
     }
 }
 

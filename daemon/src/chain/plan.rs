@@ -20,7 +20,7 @@ use super::error::Error;
 use super::fields::malformed;
 use super::given;
 use super::interpreter::{self, Interpreter};
-use super::managed::{KeptPlan, ManagedPlan};
+use super::managed::{KeptPlan, ManagedPlan, ServerPlan};
 use super::origin::CallOrigin;
 use super::process_plan::{OutputForm, ProcessPlan, tag};
 use super::request::{self, RequestPlan};
@@ -45,6 +45,8 @@ pub enum Plan {
     Managed(Box<ManagedPlan>),
     /// An attempt of a managed process that an earlier daemon started.
     Kept(Box<KeptPlan>),
+    /// An attempt of the process of an MCP server.
+    Server(Box<ServerPlan>),
     Http(Box<RequestPlan>),
     Mcp(Box<mcp::Plan>),
     /// A graph run, which is not carried out as a call.
@@ -63,9 +65,12 @@ impl Plan {
                 OutputForm::Declared(_) => TextForm::Process,
             },
             Self::Mcp(_) => TextForm::Blocks,
-            Self::Managed(_) | Self::Kept(_) | Self::Http(_) | Self::Graph | Self::Thread(_) => {
-                TextForm::Data
-            }
+            Self::Managed(_)
+            | Self::Kept(_)
+            | Self::Server(_)
+            | Self::Http(_)
+            | Self::Graph
+            | Self::Thread(_) => TextForm::Data,
         }
     }
 
@@ -75,6 +80,7 @@ impl Plan {
             Self::Native(_) => json!({"primitive": "native"}),
             Self::Managed(plan) => json!({"primitive": "managed", "name": plan.name}),
             Self::Kept(plan) => json!({"primitive": "managed", "name": plan.name}),
+            Self::Server(plan) => json!({"primitive": "managed", "name": plan.name}),
             Self::Process(plan) => plan.described(),
             Self::Http(plan) => plan.described(),
             Self::Mcp(plan) => plan.described(),

@@ -1,6 +1,9 @@
 //! One attempt of a managed process: its start, its output, the sign by which it is ready, and its end.
 //!
-//! **Failure**: an attempt ends well only with the exit code 0. If something listens on the port that the process is to
+//! An MCP server is an attempt, too: its session has its standard input and output.
+//!
+//! **Failure**: an attempt ends well only with the exit code 0, or if it is a server that its session does not need any
+//! more. If something listens on the port that the process is to
 //! open, the attempt does not start.
 
 mod survivor;
@@ -12,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rye_core::capability::Primary;
+use rye_core::error::with_sources;
 use rye_core::id::ItemRef;
 use rye_core::machine::Certainty;
 use rye_core::model::event::ProcessUnready;
@@ -25,14 +29,17 @@ use tokio::time::timeout;
 use super::failures::{ISOLATION_UNAVAILABLE, refused, unstarted};
 use super::outcome::process_end;
 use super::{Dispatcher, Planner, Unsuccessful, Work, permit};
-use crate::chain::{self, InheritedVariables, KeptPlan, ManagedError, ManagedPlan, Plan};
+use crate::chain::{
+    self, InheritedVariables, KeptPlan, ManagedError, ManagedPlan, Plan, ServerPlan,
+};
+use crate::mcp::{ServerLink, ServerProcess, SessionEnd};
 use crate::models;
 use crate::probes::{Probes, Report, Verdict, signs};
 use crate::process_log::ProcessLog;
 use crate::services::{AttemptCtx, Order, Prepared};
-use crate::stop::Urgency;
+use crate::stop::{Stop, Urgency};
 use rye_process::masking::Masker;
-use rye_process::{Exited, Source, StopReason, Stopper, Tap};
+use rye_process::{Exited, Running, Source, StopReason, Stopper, Tap};
 
 /// Time limit of an attempt to connect.
 const PROBE_TIME: Duration = Duration::from_secs(2);
@@ -49,6 +56,9 @@ impl Planner {
     ) -> Prepared {
         let origin = &order.origin;
         let plan = || -> Result<Plan, Box<Failure>> {
+            if let Some(mcp) = &spec.mcp {
+                return Ok(Plan::Server(Box::new(chain::mcp_server(spec, mcp, origin))));
+            }
             permit(&origin.spec, Primary::Execute, &item)?;
             let project = Path::new(&origin.spec.project);
             let offer = InheritedVariables::of(project, &self.config, || models::secrets(library));
@@ -95,6 +105,41 @@ impl Dispatcher {
         if cx.spec.process().is_some_and(|spec| spec.survive) {
             return survivor::start(&self.spawner, plan, cx, masker, work).await;
         }
+        self.attempt(plan, None, cx, masker, work).await
+    }
+
+    /// Runs the process of an MCP server for the session that requested it.
+    pub(super) async fn server(
+        &self,
+        plan: ServerPlan,
+        cx: &AttemptCtx,
+        masker: &Arc<Masker>,
+        work: &mut Work,
+    ) -> Result<Value, Box<Unsuccessful>> {
+        let Some(server) = self.servers.take_process(&plan.session) else {
+            let text =
+                "its session is over; the next call of a tool of the server starts another one";
+            return Err(Failure::permanent("interrupted", text).decided().into());
+        };
+        let plan = ManagedPlan {
+            process: server.plan.clone(),
+            tag: plan.tag,
+            name: plan.name,
+            fixed_ports: Vec::new(),
+            probes: plan.probes,
+        };
+        self.attempt(plan, Some(server), cx, masker, work).await
+    }
+
+    /// Runs an attempt of a process that ends with the daemon. `server` is set if it is an MCP server.
+    async fn attempt(
+        &self,
+        plan: ManagedPlan,
+        server: Option<ServerProcess>,
+        cx: &AttemptCtx,
+        masker: &Arc<Masker>,
+        work: &mut Work,
+    ) -> Result<Value, Box<Unsuccessful>> {
         let log = cx.services.process_logs.of(&cx.run);
         let isolation = plan.process.confinement.level();
         let report = reporter(cx);
@@ -102,17 +147,13 @@ impl Dispatcher {
         let running = self.spawner.start(plan.process, &plan.tag).await;
         // The program was executed, or never is.
         cx.services.ports.release(&cx.run);
-        let running = running.map_err(|error| unstarted(&error))?;
+        let (running, link) = connect(running, server)?;
         work.certainty = Certainty::Unknown;
         let pid = running.identity().pid;
         cx.note_process(running.identity().clone(), isolation);
         log.begin(cx.step, observer).await;
-        let (kept, output) = (Arc::clone(&log), Arc::clone(&cx.output));
         let running = running
-            .with_tap(Tap::new(move |source, piece, _| {
-                kept.receive(source, piece);
-                output.receive(source, piece);
-            }))
+            .with_tap(tap(&log, link.as_ref(), cx))
             .with_masker(Arc::clone(masker));
         let members = running.members();
         let live = cx.services.live_processes.enter(&cx.run, members.clone());
@@ -128,8 +169,7 @@ impl Dispatcher {
         let stopper = Stopper::new();
         let exited = tokio::select! {
             exited = running.finish(stopper.listen()) => exited,
-            // A process that is to stop gets no time to end by itself first.
-            never = cx.stop.forward(cx.stop.at_least(Urgency::Cancel), &stopper) => match never {},
+            never = cx.stop.forward(due(link.as_ref(), &cx.stop), &stopper) => match never {},
             never = log.write() => match never {},
             never = cx.output.write() => match never {},
             never = stop_by(&probes, &verdict, &stopper) => match never {},
@@ -138,12 +178,62 @@ impl Dispatcher {
         log.close().await;
         cx.output.close().await;
         let exited = exited.map_err(|error| refused(&error))?;
+        let session = link.as_ref().and_then(ServerLink::end);
+        if let Some(link) = link {
+            link.ended(&exited).await;
+        }
         let end = End {
             pid,
             exited,
             verdict: verdict.get(),
+            session,
         };
         conclude(&plan.name, end, &log, cx, work)
+    }
+}
+
+/// Gives the pipes of a server to its session, or the reason why there are none.
+fn connect(
+    started: Result<Running, rye_process::Error>,
+    server: Option<ServerProcess>,
+) -> Result<(Running, Option<ServerLink>), Failure> {
+    let mut running = match started {
+        Ok(running) => running,
+        Err(error) => {
+            let failure = unstarted(&error);
+            drop(server.map(|server| server.started(Err(failure.message.clone()))));
+            return Err(failure);
+        }
+    };
+    let link = server.map(|server| {
+        let pipes = running.take_pipes();
+        server.started(pipes.map_err(|error| with_sources(&error)))
+    });
+    Ok((running, link))
+}
+
+/// Returns the observer of the output of an attempt.
+fn tap(log: &Arc<ProcessLog>, link: Option<&ServerLink>, cx: &AttemptCtx) -> Tap {
+    let (log, output) = (Arc::clone(log), Arc::clone(&cx.output));
+    let quoted = link.map(ServerLink::stderr);
+    Tap::new(move |source, piece, _| {
+        log.receive(source, piece);
+        output.receive(source, piece);
+        if let (Some(quoted), Source::Stderr) = (&quoted, source) {
+            quoted(piece);
+        }
+    })
+}
+
+/// Resolves when the attempt must get a signal. A process that is to stop gets no time to end by itself first; a server
+/// has the time to see the end of its input.
+async fn due(link: Option<&ServerLink>, stop: &Stop) {
+    let Some(link) = link else {
+        return stop.at_least(Urgency::Cancel).await;
+    };
+    tokio::select! {
+        () = link.over(stop.at_least(Urgency::Cancel)) => {}
+        () = stop.at_least(Urgency::Shutdown) => {}
     }
 }
 
@@ -162,6 +252,8 @@ struct End<'a> {
     exited: Exited,
     /// The reason for which it was to be stopped without a request.
     verdict: Option<&'a Verdict>,
+    /// Set if it is an MCP server whose session is over.
+    session: Option<SessionEnd>,
 }
 
 /// Records the end of an attempt, and returns its result.
@@ -171,6 +263,7 @@ fn conclude(
         pid,
         exited,
         verdict,
+        session,
     }: End<'_>,
     log: &ProcessLog,
     cx: &AttemptCtx,
@@ -181,17 +274,26 @@ fn conclude(
         exited.ended_by,
         Some(StopReason::Cancel | StopReason::Kill { .. })
     );
-    let verdict = verdict.filter(|_| was_stopped && cx.stop.urgency() == Urgency::None);
+    let is_requested = cx.stop.urgency() != Urgency::None;
+    let verdict = verdict.filter(|_| was_stopped && !is_requested);
     if let Some(verdict) = verdict {
         end.cause = verdict.cause();
     }
     cx.note_process_end(end.clone());
-    work.stopped = was_stopped && verdict.is_none();
+    work.stopped = match &session {
+        Some(_) => is_requested,
+        None => was_stopped && verdict.is_none(),
+    };
     work.receipt.merge(exited.receipt);
     work.certainty = Certainty::Known;
-    let failure = match verdict {
-        Some(verdict) => Some(verdict.failure(name)),
-        None => failure(name, &end),
+    let failure = match (verdict, session) {
+        (Some(verdict), _) => Some(verdict.failure(name)),
+        (None, Some(SessionEnd::Fault(fault))) if was_stopped => {
+            let text = format!("`{name}` was stopped: {fault}");
+            Some(Failure::permanent("mcp_failed", text).decided())
+        }
+        (None, Some(SessionEnd::Unneeded(_))) => None,
+        (None, Some(SessionEnd::Fault(_)) | None) => failure(name, &end),
     };
     work.process = Some(Box::new(end));
     match failure {

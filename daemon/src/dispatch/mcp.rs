@@ -6,7 +6,7 @@
 use rye_core::error::with_sources;
 use rye_core::expr::parse_json;
 use rye_core::machine::Certainty;
-use rye_core::model::{Failure, Isolation, Object};
+use rye_core::model::{Failure, Object};
 use rye_process::Source;
 use rye_process::masking::Masker;
 use serde_json::{Value, json};
@@ -36,24 +36,19 @@ pub(super) async fn call(
             Some(client.map_err(none)?)
         }
     };
-    let isolation = match &plan.server.reached {
-        Reached::Stdio(process) => process.confinement.level(),
-        Reached::Http(_) => Isolation::default(),
-    };
     let report = |line: &str| {
         let masked = known.text(line);
         let line = masked.as_deref().unwrap_or(line);
         cx.output
             .receive(Source::Stderr, format!("{line}\n").as_bytes());
     };
-    let started = |process| cx.note_process(process, isolation);
     let caller = Caller {
         run: &cx.run,
         journal: &cx.services.journal,
         client: client.as_ref(),
         stop: &cx.stop,
         report: &report,
-        started: &started,
+        runs: &cx.services.runs,
     };
     work.certainty = Certainty::Unknown;
     let asked = tokio::select! {

@@ -456,7 +456,12 @@ pub(super) fn entry_of_run(event: &RunEvent) -> Option<String> {
         RunEvent::RunResumed(_) => "resumed".to_owned(),
         RunEvent::RunKilled(killed) => format!("killed by {}", plain(&killed.cause)),
         RunEvent::ChildStarted(started) => {
-            format!("started the process {}", plain(&started.name))
+            let what = if started.is_server {
+                "MCP server"
+            } else {
+                "process"
+            };
+            format!("started the {what} {}", plain(&started.name))
         }
         RunEvent::RunCreated(_)
         | RunEvent::StepStarted(_)

@@ -49,8 +49,26 @@ struct InboxState {
     requests: HashMap<RequestId, RequestKind>,
     unasked: usize,
     unasked_bytes: usize,
-    fault: Option<String>,
+    /// Why the session is over.
+    end: Option<SessionEnd>,
     odd: Option<String>,
+}
+
+/// The reason why a session is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionEnd {
+    /// The server broke this rule, or has ended.
+    Fault(String),
+    /// Nobody needs it any more, for this reason.
+    Unneeded(String),
+}
+
+impl SessionEnd {
+    fn into_reason(self) -> String {
+        match self {
+            Self::Fault(reason) | Self::Unneeded(reason) => reason,
+        }
+    }
 }
 
 impl Inbox {
@@ -175,9 +193,14 @@ impl Inbox {
         self.shared.progress.subscribe()
     }
 
-    /// Ends the session with `fault`, unless it already has one.
+    /// Ends the session with `fault`, unless it is over.
     pub(super) fn break_off(&self, fault: &str) {
-        self.state().fault.get_or_insert_with(|| fault.to_owned());
+        self.end(SessionEnd::Fault(fault.to_owned()));
+    }
+
+    /// Ends the session, unless it is over.
+    pub(super) fn end(&self, end: SessionEnd) {
+        self.state().end.get_or_insert(end);
         self.shared.broken.cancel();
     }
 
@@ -191,8 +214,14 @@ impl Inbox {
         self.shared.broken.is_cancelled()
     }
 
+    /// The reason why the session is over.
+    pub(super) fn session_end(&self) -> Option<SessionEnd> {
+        self.state().end.clone()
+    }
+
+    /// The reason why the session is over, as text.
     pub(super) fn fault(&self) -> Option<String> {
-        self.state().fault.clone()
+        self.session_end().map(SessionEnd::into_reason)
     }
 }
 

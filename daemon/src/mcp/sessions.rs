@@ -1,9 +1,7 @@
 //! Sessions of all runs: start and end of their servers.
 
 use std::collections::HashMap;
-use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion};
@@ -15,36 +13,35 @@ use rmcp::transport::Transport;
 use rmcp::{ClientHandler, ErrorData, RoleClient};
 use rye_core::error::with_sources;
 use rye_core::id::{ItemId, RunId};
-use rye_core::model::{ProcessIdentity, Status};
-use rye_process::Source;
-use rye_process::{self as process, Exited, Running, Spawner, StopReason, Stopper, Tap};
+use rye_core::model::{McpSession, ProcessSpec};
+use rye_process as process;
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::inbox::Inbox;
+use super::inbox::{Inbox, SessionEnd};
+use super::process::{Pipes, Requested, ServerLink, ServerProcess};
 use super::remote::Exchange;
 use super::session::{End, Session, Tail, tools};
 use super::stdio::Lines;
-use super::{
-    Ending, Failure, MOST_SERVERS, Offered, Plan, Reached, Server, ServerAnswer, Trouble, tags_of,
-};
+use super::{Ending, Failure, MOST_SERVERS, Offered, Plan, Reached, Server, ServerAnswer, Trouble};
 use crate::http::{Client, Url};
+use crate::port::{ProcessOwner, ProcessStart, Runs};
 use crate::stop::Stop;
 use rye_host::task::{self, Group};
 use rye_journal::Journal;
 
 /// Lifetime of an idle server.
 const IDLE: Duration = Duration::from_mins(5);
-/// Time for a server to exit after its input is closed, before it gets a signal.
-const END_OF_INPUT: Duration = Duration::from_secs(1);
+/// Reason for the end of a session that was idle for long.
+const UNUSED: &str = "it was not called for long";
 
 /// Context of a call.
 #[derive(Clone, Copy)]
 #[expect(
     missing_debug_implementations,
-    reason = "who hears of progress and of processes cannot be shown"
+    reason = "the receiver of reports cannot be shown"
 )]
 pub struct Caller<'a> {
     pub run: &'a RunId,
@@ -55,8 +52,8 @@ pub struct Caller<'a> {
     pub stop: &'a Stop,
     /// Receives reports of progress.
     pub report: &'a (dyn Fn(&str) + Sync),
-    /// Records the process of a server started for this call.
-    pub started: &'a (dyn Fn(ProcessIdentity) + Sync),
+    /// The owner of all runs, which starts servers.
+    pub runs: &'a Weak<dyn Runs>,
 }
 
 /// Identifies one server of one root run.
@@ -74,24 +71,22 @@ type Open = Arc<Mutex<HashMap<Key, Slot>>>;
 
 #[derive(Debug)]
 pub struct Sessions {
-    spawner: Spawner,
     open: Open,
     keepers: Mutex<Group<()>>,
-    /// Number of sessions opened since the daemon started; it makes their tags unique.
-    made: AtomicU64,
+    requested: Requested,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self {
+            open: Open::default(),
+            keepers: Mutex::new(Group::new()),
+            requested: Requested::default(),
+        }
+    }
 }
 
 impl Sessions {
-    /// Starts without sessions; processes are started through `spawner`.
-    pub fn new(spawner: Spawner) -> Self {
-        Self {
-            spawner,
-            open: Open::default(),
-            keepers: Mutex::new(Group::new()),
-            made: AtomicU64::new(0),
-        }
-    }
-
     /// Executes `plan` for `caller`.
     pub async fn execute(&self, plan: &Plan, caller: Caller<'_>) -> Result<ServerAnswer, Trouble> {
         let began = tokio::time::Instant::now();
@@ -225,7 +220,7 @@ impl Sessions {
     ) -> Result<Begun, Failure> {
         let inbox = Inbox::new();
         let (used, calls) = watch::channel(0);
-        let (exit_told, exit) = watch::channel(None);
+        let (exit_sender, exit) = watch::channel(None);
         let token = CancellationToken::new();
         let tail = Arc::<Tail>::default();
         let keeper = Keeper {
@@ -235,7 +230,6 @@ impl Sessions {
             inbox: inbox.clone(),
             calls,
             token: token.clone(),
-            exit: exit_told,
         };
         let failed = |problem| Failure::Program {
             server: server.id.clone(),
@@ -243,16 +237,22 @@ impl Sessions {
         };
         let link = match &server.reached {
             Reached::Stdio(plan) => {
-                let started = self.start(key, plan, caller).await;
-                let (running, pipes) = started.map_err(|error| failed(with_sources(&error)))?;
-                self.keep(keeper.process(running, Arc::clone(&tail)));
+                let link = ServerLink {
+                    inbox: inbox.clone(),
+                    tail: Arc::clone(&tail),
+                    exit: exit_sender,
+                };
+                let prepared = ((**plan).clone(), link);
+                let pipes = self.start(key, server, prepared, caller).await;
+                let pipes = pipes.map_err(failed)?;
+                self.keep(keeper.process(exit.clone()));
                 Link::Lines(Lines::new(pipes, inbox.clone()))
             }
             Reached::Http(remote) => {
                 let client = caller.client.map(Arc::clone);
                 let client = client
                     .ok_or_else(|| failed("there is no client for other hosts".to_owned()))?;
-                self.keep(keeper.connection());
+                self.keep(keeper.connection(exit_sender));
                 Link::Exchange(Exchange::new(client, (**remote).clone(), inbox.clone()))
             }
         };
@@ -265,19 +265,48 @@ impl Sessions {
         })
     }
 
+    /// Starts the process of a server as a managed process of the root run.
     async fn start(
         &self,
         key: &Key,
-        plan: &process::Plan,
+        server: &Server,
+        (plan, link): (process::Plan, ServerLink),
         caller: Caller<'_>,
-    ) -> Result<(Running, Pipes), process::Error> {
-        let number = self.made.fetch_add(1, Ordering::Relaxed);
-        let server: String = key.hash.chars().take(12).collect();
-        let tag = format!("{}{server}-{number}", tags_of(&key.root));
-        let mut running = self.spawner.start(plan.clone(), &tag).await?;
-        (caller.started)(running.identity().clone());
-        let pipes = running.take_pipes()?;
-        Ok((running, pipes))
+    ) -> Result<Pipes, String> {
+        let root = caller.journal.snapshot(&key.root);
+        let root = root.ok_or_else(|| format!("the run {} is over", key.root))?;
+        let session = format!("{:016x}", caller.journal.random());
+        let request = ProcessStart {
+            process: process_of(server, &plan, &session),
+            owner: ProcessOwner::Run {
+                layers: root.spec.layers.clone(),
+                record: root,
+            },
+        };
+        let (connection, mut pipes) = oneshot::channel();
+        let process = ServerProcess {
+            plan,
+            connection,
+            link,
+        };
+        let _kept = self.requested.keep(session, process);
+        let runs = caller.runs.upgrade();
+        let runs = runs.ok_or_else(|| "the daemon stops".to_owned())?;
+        let started = runs.start_process(request).await;
+        let (run, _) = started.map_err(|refusal| refusal.message)?;
+        let unstarted = || "it was stopped before it started".to_owned();
+        tokio::select! {
+            biased;
+            pipes = &mut pipes => pipes.unwrap_or_else(|_| Err(unstarted())),
+            _ended = caller.journal.ended(&run.id) => {
+                pipes.try_recv().unwrap_or_else(|_| Err(unstarted()))
+            }
+        }
+    }
+
+    /// Returns what a session has prepared for its process, once.
+    pub fn take_process(&self, session: &str) -> Option<ServerProcess> {
+        self.requested.take(session)
     }
 
     fn keep(&self, keeper: impl Future<Output = ()> + Send + 'static) {
@@ -287,12 +316,6 @@ impl Sessions {
         keepers.spawn(keeper);
     }
 }
-
-/// Pipes to and from a server.
-type Pipes = (
-    tokio::net::unix::pipe::Sender,
-    tokio::net::unix::pipe::Receiver,
-);
 
 /// A session that is not open yet.
 struct Begun {
@@ -315,7 +338,7 @@ struct Unready(Option<Inbox>);
 impl Drop for Unready {
     fn drop(&mut self) {
         if let Some(inbox) = &self.0 {
-            inbox.break_off("nobody waits for it any more");
+            inbox.end(unneeded("nobody waits for it any more"));
         }
     }
 }
@@ -379,7 +402,7 @@ impl ClientHandler for Host {
     }
 }
 
-/// Ends a session when its root run has ended, when it is idle for long, or when it has a fault.
+/// Ends a session that is idle for long or broken off, and one with another host when its root run has ended.
 struct Keeper {
     key: Key,
     open: Open,
@@ -387,88 +410,54 @@ struct Keeper {
     inbox: Inbox,
     calls: watch::Receiver<usize>,
     token: CancellationToken,
-    exit: watch::Sender<Option<String>>,
 }
 
 impl Keeper {
-    /// Resolves when the session must end.
-    async fn due(&self) {
-        let fault = tokio::select! {
-            () = self.inbox.broken() => return,
-            _ended = self.journal.ended(&self.key.root) => "its run has ended",
-            () = idle(self.calls.clone()) => "it was not called for long",
-        };
-        self.inbox.break_off(fault);
-    }
-
-    /// Keeps a session with a process.
-    async fn process(self, running: Running, tail: Arc<Tail>) {
-        let stopper = Stopper::new();
-        let tap = Tap::new(move |source, piece, _kept| match source {
-            Source::Stderr => tail.receive(piece),
-            Source::Stdout => {}
-        });
-        let mut finish = pin!(running.with_tap(tap).finish(stopper.listen()));
-        let ended = tokio::select! {
-            ended = &mut finish => Some(ended),
-            () = self.due() => None,
-        };
-        if ended.is_some() {
-            // Its last output is still to be read.
-            let _read = timeout(END_OF_INPUT, self.inbox.broken()).await;
+    /// Keeps a session with a process, which ends with its run.
+    async fn process(self, mut exit: watch::Receiver<Option<String>>) {
+        tokio::select! {
+            () = self.inbox.broken() => {}
+            () = idle(self.calls.clone()) => self.inbox.end(unneeded(UNUSED)),
         }
         // The transport closes the input of the server when it is dropped.
         self.token.cancel();
-        let ended = if let Some(ended) = ended {
-            ended
-        } else {
-            tokio::select! {
-                biased;
-                () = self.is_killed() => {
-                    stopper.stop(StopReason::Kill { grace: Duration::ZERO });
-                    finish.await
-                }
-                ended = &mut finish => ended,
-                () = task::sleep(Some(END_OF_INPUT)) => {
-                    stopper.stop(StopReason::Cancel);
-                    finish.await
-                }
-            }
-        };
-        let told = match &ended {
-            Ok(exited) => describe_exit(exited),
-            Err(error) => with_sources(error),
-        };
-        self.inbox.break_off("its process ended");
-        self.over(told);
-    }
-
-    /// Resolves if its root run was killed; otherwise never.
-    async fn is_killed(&self) {
-        let run = self.journal.snapshot(&self.key.root);
-        if run.is_none_or(|run| run.status() != Status::Killed) {
-            std::future::pending::<()>().await;
-        }
+        let _ended = exit.wait_for(Option::is_some).await;
+        forget(&self.open, &self.key);
     }
 
     /// Keeps a session with another host.
-    async fn connection(self) {
-        self.due().await;
+    async fn connection(self, exit: watch::Sender<Option<String>>) {
+        tokio::select! {
+            () = self.inbox.broken() => {}
+            _ended = self.journal.ended(&self.key.root) => self.inbox.end(unneeded("its run has ended")),
+            () = idle(self.calls.clone()) => self.inbox.end(unneeded(UNUSED)),
+        }
         self.token.cancel();
-        self.over(String::new());
-    }
-
-    fn over(self, told: String) {
-        self.exit.send_replace(Some(told));
+        exit.send_replace(Some(String::new()));
         forget(&self.open, &self.key);
     }
 }
 
-/// Exit of a process as text; empty if the daemon ended it.
-fn describe_exit(exited: &Exited) -> String {
-    match exited.ended_by {
-        None => format!("its process ended with {}", exited.exit),
-        Some(_) => String::new(),
+fn unneeded(reason: &str) -> SessionEnd {
+    SessionEnd::Unneeded(reason.to_owned())
+}
+
+/// The managed process of a server.
+fn process_of(server: &Server, plan: &process::Plan, session: &str) -> ProcessSpec {
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let name = server.id.as_str().rsplit('/').next();
+    let name = name.filter(|name| ProcessSpec::is_name(name));
+    ProcessSpec {
+        name: name.unwrap_or("mcp-server").to_owned(),
+        command: plan.program.to_string_lossy().into_owned(),
+        args: Some(Vec::new()),
+        ready_timeout_ms: milliseconds(server.start_timeout),
+        grace_ms: milliseconds(plan.grace),
+        mcp: Some(McpSession {
+            server: server.id.clone(),
+            session: session.to_owned(),
+        }),
+        ..ProcessSpec::default()
     }
 }
 

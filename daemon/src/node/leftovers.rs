@@ -13,7 +13,7 @@ use rye_journal::{Change, Journal};
 use rye_process::{self as process, Leftover};
 
 use crate::survivor::Survivors;
-use crate::{chain, mcp, trees};
+use crate::{chain, trees};
 
 /// Ends processes that an earlier daemon left outside of cgroups, and shims that no live run needs, and adds a warning to each run of which processes were
 /// left in one.
@@ -117,15 +117,10 @@ pub(super) async fn sweep_copies(state: &Path, now: Timestamp) {
 fn end_leftovers<'r>(runs: impl Iterator<Item = &'r Arc<Run>>) {
     let calls: Vec<_> = runs
         .flat_map(|run| {
-            let attempts = run.attempts().map(|attempt| Leftover {
+            run.attempts().map(|attempt| Leftover {
                 leader: attempt.process.clone(),
                 tag: chain::tag(&run.id, &attempt.key, attempt.id.number),
-            });
-            let servers = Leftover {
-                leader: None,
-                tag: mcp::tags_of(&run.id),
-            };
-            attempts.chain([servers])
+            })
         })
         .collect();
     log_ended(&process::end_leftovers(&calls));

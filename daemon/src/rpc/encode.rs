@@ -6,7 +6,7 @@ use rye_core::clock::Timestamp;
 use rye_core::definition::Finding;
 use rye_core::digest::Digest;
 use rye_core::error::{beginning, with_sources};
-use rye_core::id::{RunId, Seq};
+use rye_core::id::{ItemId, RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::machine::InDoubt;
 use rye_core::model::graph::{At, StepWork};
@@ -56,6 +56,10 @@ pub(super) fn process(view: &ProcessView, figures: Option<&Figures>) -> v1::Proc
         args: view.args.clone().unwrap_or_default(),
         cwd: view.cwd.clone().unwrap_or_default(),
         survive: view.survive,
+        server: view
+            .server
+            .as_ref()
+            .map_or_else(String::new, ItemId::to_string),
         ports: view
             .ports
             .iter()

@@ -115,6 +115,7 @@ impl Prepared {
                 | Plan::Process(_)
                 | Plan::Managed(_)
                 | Plan::Kept(_)
+                | Plan::Server(_)
                 | Plan::Http(_)
                 | Plan::Mcp(_),
             )

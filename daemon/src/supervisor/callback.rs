@@ -576,7 +576,8 @@ fn request(prepared: &Prepared, params: &Object) -> Result<ChildRequest, Failure
             | Plan::Http(_)
             | Plan::Mcp(_)
             | Plan::Managed(_)
-            | Plan::Kept(_),
+            | Plan::Kept(_)
+            | Plan::Server(_),
         ) => Ok(ChildRequest::Tool { item, params }),
         Err(failure) => Err(Failure::clone(failure)),
     }

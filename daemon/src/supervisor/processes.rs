@@ -59,6 +59,14 @@ impl Supervisor {
         let name = process.name.clone();
         let spec = self.admit_process(&id, start, process, layers).await?;
         let spec = Arc::new(spec);
+        if spec.process().is_some_and(|process| process.mcp.is_some()) {
+            // Each session has a server of its own.
+            let run = self
+                .create_process(&id, &name, &spec, parent.as_ref())
+                .await?;
+            self.launch_created(Arc::clone(&run)).await?;
+            return Ok((run, false));
+        }
         loop {
             let turn = self.shared.process_starts.lock().await;
             match self.namesake(&name, &spec).await? {
@@ -94,7 +102,7 @@ impl Supervisor {
         Ok(records.find(|run| {
             let process = run.spec.process();
             let is_live = !run.status().is_terminal();
-            is_live && process.is_some_and(|process| process.name == name)
+            is_live && process.is_some_and(|process| process.name == name && process.mcp.is_none())
         }))
     }
 
@@ -109,6 +117,7 @@ impl Supervisor {
             let started = ChildStarted {
                 child: id.clone(),
                 name: name.to_owned(),
+                is_server: spec.process().is_some_and(|process| process.mcp.is_some()),
             };
             Change::event(owner, started.into())
         });
@@ -131,6 +140,12 @@ impl Supervisor {
         let Some((spec, state)) = run.spec.process().zip(run.process()) else {
             return Ok(run);
         };
+        if spec.mcp.is_some() {
+            return Err(Error::Unfit {
+                run: id.clone(),
+                problem: "it is an MCP server: stop it, and the next call of a tool of it starts another one".to_owned(),
+            });
+        }
         if state.requested == RequestedRestart::None {
             let by = by.to_owned();
             let asked = Event::from(ProcessRestartRequested { by });

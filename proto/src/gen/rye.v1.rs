@@ -2017,6 +2017,9 @@ pub struct Process {
     /// Whether it keeps running while the daemon is away.
     #[prost(bool, tag = "24")]
     pub survive: bool,
+    /// Item of the MCP server that it is; empty otherwise.
+    #[prost(string, tag = "50")]
+    pub server: ::prost::alloc::string::String,
     /// Ports of the last attempt, by their names.
     #[prost(map = "string, uint32", tag = "18")]
     pub ports: ::std::collections::HashMap<::prost::alloc::string::String, u32>,

@@ -454,7 +454,8 @@ fn process_prints_what_scripts_read() {
     let expected = json!({
         "handle": "web-1-a", "name": "web", "owner": null, "pid": 7, "pgid": 7, "status": "running", "running": true,
         "ready": false, "uptime": 1.5, "exit_code": null, "signal": null, "cause": null, "restarts": 0,
-        "started_at": null, "reason": null, "command": "serve", "args": [], "cwd": null,
+        "started_at": null, "reason": null, "command": "serve", "args": [], "cwd": null, "survive": false,
+        "server": null,
         "ports": {"http": 20000}, "listening": [{"port": 20000, "addr": "127.0.0.1", "pid": 7}],
         "why": {"code": "port_foreign", "port": 20000, "pid": 8, "comm": null, "status": null, "error": null},
         "memory_bytes": 5, "cpu_ms": null, "healthy": true,

@@ -111,6 +111,8 @@ if MODE == "deaf":
     import signal
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     subprocess.Popen(["sleep", "1000"], start_new_session=True)
+if MODE == "good":
+    print("ready to serve", file=sys.stderr, flush=True)
 for line in sys.stdin:
     message = json.loads(line)
     method, id = message.get("method"), message.get("id")

@@ -11,6 +11,7 @@ use super::isolation::Isolation;
 use super::process_end::ProcessEnd;
 use super::process_probe::{HealthCheck, HttpProbe, PortChoice, PortRef, Ports, Unready};
 use crate::clock::Timestamp;
+use crate::id::ItemId;
 
 /// All input of a managed process, as it was requested.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +46,18 @@ pub struct ProcessSpec {
     /// True if the process keeps running while the daemon is away.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub survive: bool,
+    /// Set if a session with an MCP server starts it, which then holds its input and output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mcp: Option<McpSession>,
+}
+
+/// The session of a process that is an MCP server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct McpSession {
+    /// Item of the server.
+    pub server: ItemId,
+    /// Identifies the session in the life of the daemon that opened it.
+    pub session: String,
 }
 
 impl ProcessSpec {

@@ -418,7 +418,8 @@ impl Run {
     /// True if `event` announces a child run where there was none before.
     fn spawns(&self, event: &Event) -> bool {
         let (slot, child) = match event {
-            Event::Run(RunEvent::ChildStarted(_) | RunEvent::CallbackStarted(_)) => return true,
+            Event::Run(RunEvent::ChildStarted(started)) => return !started.is_server,
+            Event::Run(RunEvent::CallbackStarted(_)) => return true,
             Event::Run(RunEvent::StepStarted(started)) => (Slot::Main, &started.child),
             Event::Run(RunEvent::HookStarted(started)) => {
                 (Slot::Hook(started.index), &started.child)

@@ -411,6 +411,7 @@ fn every_event() -> Vec<(&'static str, Event)> {
             Event::from(ChildStarted {
                 child: RunId::new("y-1-a").unwrap(),
                 name: "server".into(),
+                is_server: false,
             }),
         ),
         (

@@ -99,6 +99,7 @@ impl ProcessRequest {
             survive: self.survive.unwrap_or_default(),
             ports,
             healthy: healthy.transpose()?,
+            mcp: None,
         };
         slots::check(&spec)?;
         Ok(spec)

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::clock::Timestamp;
-use crate::id::RunId;
+use crate::id::{ItemId, RunId};
 use crate::model::{Object, Outcome, Ports, ProcessEnd, ProcessStage, Run, Unready};
 
 /// The state of a managed process.
@@ -31,6 +31,8 @@ pub struct ProcessView {
     pub args: Option<Vec<String>>,
     pub cwd: Option<String>,
     pub survive: bool,
+    /// Item of the MCP server that it is.
+    pub server: Option<ItemId>,
     /// Ports of the last attempt.
     pub ports: Ports,
     /// The reason for which the attempt in flight was not ready in time.
@@ -114,6 +116,7 @@ impl ProcessView {
             args: spec.args.clone(),
             cwd: spec.cwd.clone(),
             survive: spec.survive,
+            server: spec.mcp.as_ref().map(|mcp| mcp.server.clone()),
             ports: state.ports.clone(),
             why: attempt.and(state.unready.as_deref().cloned()),
         })
@@ -184,6 +187,7 @@ impl ProcessView {
             "args": self.args,
             "cwd": self.cwd,
             "survive": self.survive,
+            "server": self.server,
         })
     }
 }

@@ -185,6 +185,7 @@ async fn ended(
         pid,
         exited,
         verdict,
+        session: None,
     };
     conclude(&plan.name, end, log, cx, work)
 }

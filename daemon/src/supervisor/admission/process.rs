@@ -50,6 +50,10 @@ impl Supervisor {
             let mut spec = admission.spec(inside, task, what, budget, &request);
             spec.layers = layers.unwrap_or(spec.layers);
             spec.recovery = Recovery::Resume;
+            if process.mcp.is_some() {
+                // The call of a tool of the server was permitted.
+                return Ok(spec);
+            }
             dispatch::permit(&spec, Primary::Execute, item).map_err(|failure| Error::Denied {
                 message: failure.message,
             })?;

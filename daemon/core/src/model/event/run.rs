@@ -303,6 +303,9 @@ pub struct ChildStarted {
     pub child: RunId,
     /// Its name.
     pub name: String,
+    /// True if it is an MCP server, which does not count among the child runs that the run may start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_server: bool,
 }
 
 impl RunEvent {
