@@ -1,7 +1,7 @@
 //! Events as sentences on one line.
 
 use rye_core::id::RunId;
-use rye_core::model::event::{RetryScheduled, StepStarted, StepWaiting};
+use rye_core::model::event::{ChildStarted, RetryScheduled, StepStarted, StepWaiting};
 use rye_core::model::graph::Waits;
 use rye_core::model::{
     ApprovalAnswer, Event, Failure, GraphEvent, ProcessEvent, ReadySign, RestartReason, RunEvent,
@@ -113,15 +113,17 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::HooksBegun(begun) => {
             format!("{} hooks are asked ({})", begun.hooks.len(), begun.event)
         }
-        RunEvent::ChildStarted(started) => {
-            let what = if started.is_server {
-                "MCP server"
-            } else {
-                "process"
-            };
-            format!("started the {what} {}, as {}", started.name, started.child)
-        }
+        RunEvent::ChildStarted(started) => child_started(started),
     }
+}
+
+fn child_started(started: &ChildStarted) -> String {
+    let what = if started.is_server {
+        "MCP server"
+    } else {
+        "process"
+    };
+    format!("started the {what} {}, as {}", started.name, started.child)
 }
 
 fn of_process(event: &ProcessEvent) -> String {
