@@ -1,7 +1,7 @@
 //! The daemon dies while programs call it.
 
 use rye_tests::{World, until};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{below, node};
 
@@ -91,6 +91,50 @@ fn kill_of_a_run_ends_the_runs_of_its_programs_and_nothing_begins() {
     assert_eq!(below.len(), 1);
     assert_eq!(below[0]["status"], "killed");
     assert_eq!(world.read("done"), "one\n");
+}
+
+#[test]
+fn spawn_bomb_that_calls_back_ends_with_the_kill_of_its_run() {
+    let world = World::new();
+    let _daemon = world.start("");
+    // Each run starts three more, and so does each orphan that it leaves.
+    let call = json!({"id": 1, "call": "execute", "item_id": "t/bomb", "params": {}});
+    let command = format!(
+        "for i in 1 2 3; do (echo '{call}' | \"$RYE_CTL\" call; echo '{call}' | \"$RYE_CTL\" call) & done; wait; sleep 60"
+    );
+    let command = json!(command);
+    world.graph_with(
+        "t/bomb",
+        "permissions: [rye.execute.*]",
+        &format!(
+            "start: a\nnodes:\n  a: {{action: {{item_id: rye/bash, params: {{command: {command}}}}}, next: b}}\n  b: {{type: return}}"
+        ),
+    );
+    let run = world.start_run("t/bomb");
+    let all = || {
+        let listed = world.ryectl("ps --all --json").ok().json();
+        listed.as_array().unwrap().clone()
+    };
+    until("the bomb to grow", || (all().len() >= 12).then_some(()));
+    let _killed = world.ryectl("kill --grace 0").arg(&run).ok();
+    let killed = all();
+    let live: Vec<_> = killed
+        .iter()
+        .filter(|run| run["ended_at"].is_null())
+        .collect();
+    assert!(live.is_empty(), "{live:?}");
+    let left = world.processes();
+    let left: Vec<_> = left.iter().filter(|left| left.name != "ryed").collect();
+    assert!(left.is_empty(), "{left:?}");
+    // Whatever was on its way was refused.
+    let _later = world
+        .ryectl("execute tool rye/core/echo --params {\"text\":\"x\"}")
+        .ok();
+    let bombs = |runs: &[Value]| {
+        let ids = runs.iter().map(|run| run["run_id"].as_str().unwrap());
+        ids.filter(|id| !id.contains("echo")).count()
+    };
+    assert_eq!(bombs(&all()), bombs(&killed));
 }
 
 #[test]
