@@ -26,7 +26,7 @@ mod wait;
 mod orchestrator;
 
 use rye_core::id::{ItemId, ItemKind, ItemRef};
-use rye_core::machine::TextForm;
+use rye_core::machine::{ASK, TextForm};
 use rye_core::model::{Failure, Object};
 use serde_json::Value;
 
@@ -56,6 +56,8 @@ pub enum Tool {
     Processes(Process),
     /// `rye/agent/threads/managed_subprocess`: processes that outlive the call.
     ManagedSubprocess,
+    /// `rye/agent/threads/ask`: a question to a person.
+    Ask,
     /// `rye/core/fetch`: reads items of the project.
     Fetch,
     /// `rye/core/sign`: signs items of the project.
@@ -93,6 +95,7 @@ impl Tool {
             | Self::Control
             | Self::Emitter
             | Self::BudgetLedger
+            | Self::Ask
             | Self::Fetch
             | Self::Sign
             | Self::Files(_) => false,
@@ -115,6 +118,7 @@ impl Tool {
             | Self::BudgetLedger
             | Self::Processes(_)
             | Self::ManagedSubprocess
+            | Self::Ask
             | Self::Sign => TextForm::Data,
         }
     }
@@ -137,6 +141,7 @@ pub fn find(id: &ItemId) -> Option<Tool> {
         "rye/agent/threads/resume_thread" => Some(Tool::Threads(Threads::Resume)),
         "rye/agent/threads/budget_ledger" => Some(Tool::BudgetLedger),
         MANAGED_SUBPROCESS => Some(Tool::ManagedSubprocess),
+        ASK => Some(Tool::Ask),
         "rye/core/processes/status" => Some(Tool::Processes(Process::Status)),
         "rye/core/processes/list" => Some(Tool::Processes(Process::List)),
         "rye/core/processes/cancel" => Some(Tool::Processes(Process::Cancel)),
@@ -164,6 +169,8 @@ pub async fn call(tool: Tool, params: Object, session: &Session<'_>) -> Result<V
         Tool::Threads(Threads::Resume) => resume::resume(read(params)?, session).await,
         Tool::BudgetLedger => budget::call(params, session).await,
         Tool::ManagedSubprocess => managed::call(params, session).await,
+        // Its answer is its result, before anything is called.
+        Tool::Ask => Err(Failure::permanent("internal", "the question was not put")),
         Tool::Processes(Process::Status) => processes::status(params, session).await,
         Tool::Processes(Process::List) => processes::list(params, session).await,
         Tool::Processes(Process::Cancel) => processes::cancel(params, session).await,

@@ -1,5 +1,6 @@
 //! Threads: a model runs a directive; a scripted server plays the model.
 
+mod approvals;
 mod children;
 mod classed;
 mod continued;

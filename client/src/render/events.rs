@@ -91,6 +91,9 @@ fn of_run(event: &RunEvent) -> String {
         }
         RunEvent::ApprovalRequested(asked) => format!("asks: {}", asked.message),
         RunEvent::ApprovalExpired(_) => "no one answered in time".to_owned(),
+        RunEvent::ApprovalInvalidated(old) => {
+            format!("the call has changed since the question {}", old.id)
+        }
         RunEvent::ApprovalAnswered(answer) => answered(answer),
         RunEvent::BudgetHeld(held) => {
             format!("{} USD are held for a call of {}", held.amount, held.model)

@@ -269,6 +269,15 @@ pub fn covers(wide: &str, narrow: &str) -> bool {
     tells && matches(wide, narrow)
 }
 
+/// True if `pattern` covers that action on `item`.
+pub fn covers_action(pattern: &str, primary: Primary, item: &ItemRef) -> bool {
+    let layer = Layer {
+        source: String::new(),
+        patterns: vec![pattern.to_owned()],
+    };
+    layer.allows(&Capability::of(primary, item))
+}
+
 /// Returns true if a pattern may cover some capability. Only its text up to the first wildcard is examined.
 pub fn can_match(pattern: &str) -> bool {
     let literal = literal(pattern);

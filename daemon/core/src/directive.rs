@@ -36,7 +36,7 @@ use serde_json::Value;
 
 use crate::definition::{Finding, Inputs, Severity};
 use crate::id::{ItemId, ItemKind, ItemRef};
-use crate::model::{Effect, Failure, Object};
+use crate::model::{ApprovalRule, Effect, Failure, Object};
 use crate::money::Usd;
 
 pub use contract::{Output, Returns};
@@ -172,6 +172,9 @@ pub struct Permissions {
     /// The meaning of a second execution, for the patterns that declare one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<(String, Effect)>,
+    /// The calls that need the approval of a person.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<ApprovalRule>,
     /// The element as written, for the model.
     pub written: String,
 }

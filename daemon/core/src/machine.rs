@@ -5,14 +5,15 @@
 //! attempts in flight. **Never** acts, waits or reads a clock: the driver commits the events, carries out each call and
 //! reports its outcome.
 //!
-//! **Order.** After [`Move::Call`] the driver calls [`Machine::looked_up`] and [`Machine::start`], or
-//! [`Machine::conclude`] for a call that needs no effect, before it requests the next move. Events of one call of a
+//! **Order.** After [`Move::Call`] the driver calls [`Machine::looked_up`], checks the call by [`gate`], and calls
+//! [`Machine::start`], or [`Machine::conclude`] for a call that needs no effect, before it requests the next move. Events of one call of a
 //! method belong into one commit.
 //!
 //! **Copies.** The driver plans on a copy of the machine, which replaces the original when the plan is committed; a
 //! refused plan leaves no trace. So a copy must be cheap. After each commit the machine gets the resulting record
 //! ([`Machine::rebase`]), with the recorded times and with the events that others have committed meanwhile.
 
+mod approval;
 mod in_doubt;
 mod params;
 
@@ -29,10 +30,12 @@ use crate::definition::{Authority, Caching};
 use crate::id::{ItemRef, RunId};
 use crate::memory::Charge;
 use crate::model::event::StepStarted;
-use crate::model::{Effect, Event, Failure, Object, ProcessEnd, Run, Slot, Suspension};
+use crate::model::{Effect, Event, Failure, Object, ProcessEnd, Run, RunEvent, Slot, Suspension};
 use crate::seal::sha256_hex;
 use crate::state::RefusalReason;
 
+pub(crate) use self::approval::expired;
+pub use self::approval::{APPROVAL_EXPIRED, ASK, Gate, asks, gate};
 pub use self::in_doubt::InDoubt;
 pub(crate) use self::in_doubt::in_doubt;
 pub use self::params::{Params, wrong};
@@ -77,6 +80,10 @@ pub trait Machine: Clone + Send + Sync + 'static {
     fn looked_up(&mut self, _call: &Call) -> bool {
         true
     }
+
+    /// Records an event that the driver adds to the run. A call that it asks a person about is not emitted again before the
+    /// answer.
+    fn note(&mut self, now: Tick, event: RunEvent) -> Vec<Event>;
 
     /// Announces a call that is about to be carried out by the run `child`, or by no run, with its hashes. The events
     /// must be durable before it starts.

@@ -59,7 +59,9 @@ mod failed_part;
 mod raised;
 mod report;
 
-pub use self::approval::{Approval, ApprovalAnswer, ApprovalKind, DENIED, Expired};
+pub use self::approval::{
+    Approval, ApprovalAnswer, ApprovalKind, ApprovalRule, DENIED, Expired, OnExpiry,
+};
 pub use self::approvals::{Approvals, Requested};
 pub(crate) use self::attempt::attempt_name;
 pub use self::attempt::{Attempt, AttemptId, Effect, ProcessIdentity, Slot, Unknown, Verdict};

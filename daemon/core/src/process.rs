@@ -25,7 +25,7 @@ use crate::machine::{Call, CallOutcome, Certainty, Machine, Move, idempotency_ke
 use crate::model::event::{ProcessLaunched, ProcessReady, ProcessRestartScheduled};
 use crate::model::{
     Event, Failure, Life, Outcome, Ports, ProcessSpec, ProcessStage, ProcessState, ReadySign,
-    RequestedRestart, RestartPolicy, RestartReason, Run, Slot, Work,
+    RequestedRestart, RestartPolicy, RestartReason, Run, RunEvent, Slot, Work,
 };
 
 pub use self::attempt_ports::{AttemptPorts, PORT_FOREIGN, PortQuery};
@@ -292,6 +292,10 @@ impl Machine for ProcessMachine {
             return Move::End(vec![self.record(now.at, event)]);
         }
         self.advance(now).unwrap_or(Move::End(Vec::new()))
+    }
+
+    fn note(&mut self, now: Tick, event: RunEvent) -> Vec<Event> {
+        vec![self.record(now.at, event.into())]
     }
 
     fn start(

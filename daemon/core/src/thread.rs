@@ -58,7 +58,7 @@ use crate::cas::InputHashes;
 use crate::clock::{Tick, Timestamp};
 use crate::conversation::Source;
 use crate::id::{ItemRef, RunId};
-use crate::machine::{Call, CallOutcome, Machine, Move};
+use crate::machine::{Call, CallOutcome, Machine, Move, asks};
 use crate::model::event::{CognitionIn, PromptComposed, SystemPrompt, ThreadStarted, Warning};
 use crate::model::thread::{At, ThreadLimits, ThreadState, TurnWait, WaitsFor};
 use crate::model::{
@@ -295,14 +295,23 @@ impl Machine for ThreadMachine {
         Move::End(events)
     }
 
-    /// An at-most-once call waits until the message is complete.
+    /// An at-most-once call waits until the message is complete, and so does one that a person must approve.
     fn looked_up(&mut self, call: &Call) -> bool {
         let is_tool = matches!(call.slot, Slot::Part(_));
         if is_tool && !call.undeclared {
             self.live.effects.insert(call.item.clone(), call.effect);
         }
         let speaks = matches!(self.state().at, At::Calling(_));
-        !(is_tool && speaks && call.effect == Effect::AtMostOnce)
+        !(is_tool
+            && speaks
+            && (call.effect == Effect::AtMostOnce
+                || asks(&self.run.spec, call.primary, &call.item)))
+    }
+
+    fn note(&mut self, now: Tick, event: RunEvent) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.record(now.at, &mut events, event);
+        events
     }
 
     fn start(

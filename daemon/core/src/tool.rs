@@ -16,7 +16,12 @@ use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Certainty, Machine, Move, idempotency_key};
 use crate::model::event::ToolCompleted;
 use crate::model::tool::ToolState;
-use crate::model::{Attempt, Effect, Event, Failure, Life, Run, RunEvent, Slot, Suspension, Work};
+use crate::model::{
+    Attempt, Effect, Event, Failure, Life, Run, RunEvent, Slot, SuspendReason, Suspension, Work,
+};
+
+/// Number of the one step.
+const STEP: u32 = 1;
 
 #[derive(Debug, Clone)]
 pub struct ToolMachine {
@@ -56,6 +61,7 @@ impl ToolMachine {
             key: idempotency_key(spec.effect_scope(), name, 0, None, None),
             attempt: before.map_or(1, |before| before.id.number + 1),
             undeclared: true,
+            step: STEP,
             ..Call::new(Slot::Main, spec.item.clone(), spec.inputs.clone(), now)
         }
     }
@@ -72,7 +78,9 @@ impl ToolMachine {
             ToolState::New | ToolState::Calling(_) => {
                 let held = self.held.take();
                 let waits = self.waits_for.take().map(Suspension::for_child);
-                let why = waits.or(held);
+                let is_asking = self.run.approvals.awaits(STEP, Slot::Main);
+                let asks = is_asking.then(|| Suspension::new(SuspendReason::Approval));
+                let why = waits.or(asks).or(held);
                 why.map(|why| RunEvent::RunSuspended(why).into())
             }
             ToolState::Over(_) => None,
@@ -137,6 +145,10 @@ impl Machine for ToolMachine {
             }
             None => Move::Call(Vec::new(), Box::new(self.call(now.at, state.attempt()))),
         }
+    }
+
+    fn note(&mut self, now: Tick, event: RunEvent) -> Vec<Event> {
+        vec![self.record(now.at, event.into())]
     }
 
     fn start(

@@ -56,7 +56,7 @@ use crate::machine::{Call, CallOutcome, Machine, Move, idempotency_key};
 use crate::memory::{Charge, Memory};
 use crate::model::event::{GraphStarted, HookStarted, ItemStarted, Warning};
 use crate::model::graph::{At, GraphState};
-use crate::model::{Event, Failure, Life, Outcome, Run, Slot, Suspension};
+use crate::model::{Event, Failure, Life, Outcome, Run, RunEvent, Slot, Suspension};
 use crate::policy::Policy;
 
 /// Limit of the steps without an effect between two checks for requests by the driver.
@@ -395,6 +395,11 @@ impl Machine for Walker {
                 Life::Created | Life::Ended(_) => return Move::End(events),
             }
             match self.turn(now, &mut events) {
+                Turn::Call(call) if self.run.approvals.awaits(call.step, call.slot) => {
+                    if let Turn::Wait(until) = self.wait_for_answer(now, &mut events) {
+                        return Move::Wait(events, until);
+                    }
+                }
                 Turn::Call(call) => return Move::Call(events, call),
                 Turn::Query(query) => return Move::Query(events, query),
                 Turn::Wait(until) => return Move::Wait(events, until),
@@ -410,6 +415,12 @@ impl Machine for Walker {
                 }
             }
         }
+    }
+
+    fn note(&mut self, now: Tick, event: RunEvent) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.record(now.at, event.into(), &mut events);
+        events
     }
 
     fn start(

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rye_core::clock::{Tick, Uptime};
 use rye_core::id::RunId;
-use rye_core::machine::{Call, CallOutcome, Machine, Move};
-use rye_core::model::{Effect, Event, Failure, Slot};
+use rye_core::machine::{Call, CallOutcome, Gate, Machine, Move, gate};
+use rye_core::model::{Effect, Event, Failure, RunEvent, Slot};
 use rye_core::state::{RefusalReason, Refused};
 
 use super::{Drive, Job, Kind, Query};
@@ -72,10 +72,18 @@ impl<K: Kind> Plan<K> {
         self.changes.extend(changes);
     }
 
+    /// Adds the question to a person that a call waits for.
+    fn ask(&mut self, now: Tick, events: Vec<RunEvent>) {
+        for event in events {
+            let events = self.machine.note(now, event);
+            self.note(events);
+        }
+    }
+
     /// Adds a call that was looked up: its announcement, or its end if it has no effect. A call that turns out not to
     /// be startable here is left out.
-    pub(super) async fn admit(&mut self, now: Tick, mut call: Box<Call>, job: Job<K::Plan>) {
-        if let Job::Begin { plan, .. } = &job {
+    pub(super) async fn admit(&mut self, now: Tick, mut call: Box<Call>, mut job: Job<K::Plan>) {
+        if let Job::Begin { plan, hashes, .. } = &job {
             let found = K::effect(plan).filter(|_| call.undeclared);
             if let Some(effect) = found {
                 (call.effect, call.undeclared) = (effect, false);
@@ -84,6 +92,12 @@ impl<K: Kind> Plan<K> {
             call.result_text = K::result_text(plan);
             if !self.machine.looked_up(&call) {
                 return;
+            }
+            match gate(self.machine.run(), &call, hashes, now.at) {
+                Gate::Start => {}
+                Gate::Wait => return,
+                Gate::Ask(events) => return self.ask(now, events),
+                Gate::End(outcome) => job = Job::Known(outcome, None),
             }
         }
         match job {

@@ -450,6 +450,7 @@ pub(super) fn entry_of_run(event: &RunEvent) -> Option<String> {
             format!("{word} by {}{comment}", plain(&answer.by))
         }
         RunEvent::ApprovalExpired(_) => "no one answered in time".to_owned(),
+        RunEvent::ApprovalInvalidated(_) => "the call has changed since the question".to_owned(),
         RunEvent::CancelRequested(asked) => format!("asked to stop by {}", plain(&asked.cause)),
         RunEvent::KillRequested(kill) => format!("to be killed by {}", plain(&kill.by)),
         RunEvent::RunSuspended(why) => format!("suspended: {}", why.reason.as_str()),

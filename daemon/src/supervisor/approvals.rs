@@ -13,7 +13,7 @@ use std::time::Duration;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::model::{
-    Approval, ApprovalAnswer, Event, Expired, Run, RunEvent, SuspendReason, Verdict,
+    Approval, ApprovalAnswer, Event, Expired, OnExpiry, Run, RunEvent, SuspendReason, Verdict,
 };
 
 use super::error::Error;
@@ -85,7 +85,8 @@ impl Supervisor {
             let mut known = HashMap::with_capacity(deadlines.len());
             for run in live {
                 for asked in run.approvals.requested() {
-                    let Some(until) = asked.approval.expires_at else {
+                    let keeps = asked.approval.on_expiry == OnExpiry::Keep;
+                    let Some(until) = asked.approval.expires_at.filter(|_| !keeps) else {
                         continue;
                     };
                     let key = (run.id.clone(), Arc::clone(&asked.approval.id));
@@ -109,7 +110,7 @@ impl Supervisor {
         }
         for (run, asked) in late {
             let resume = Resume {
-                by: "the timeout of its node".to_owned(),
+                by: "the time limit of its question".to_owned(),
                 approval: Some(Settled::Expired(asked)),
                 ..Resume::default()
             };

@@ -18,6 +18,7 @@ use rye_core::cas::InputHashes;
 use rye_core::definition::Authority;
 use rye_core::error::with_sources;
 use rye_core::id::{ItemRef, RunId};
+use rye_core::machine::asks;
 use rye_core::model::event::{CallbackEnded, CallbackStarted, ToolCallProgress, Warning};
 use rye_core::model::{
     Callback, DIVERGED, Event, Failure, Kill, Life, Object, Outcome, Run, RunKind, Spec,
@@ -142,7 +143,7 @@ impl Supervisor {
             chain: prepared.chain.iter().flat_map(Chain::links).collect(),
             trace: None,
         };
-        let order = match request(&prepared, &call.params) {
+        let order = match request(&prepared, &call.params, &parent.spec) {
             Ok(child) => Nest {
                 parent: &parent,
                 child,
@@ -565,9 +566,14 @@ fn narrowed(program: &Program, run: &Run) -> Run {
 }
 
 /// Returns the child run that carries a prepared call out.
-fn request(prepared: &Prepared, params: &Object) -> Result<ChildRequest, Failure> {
+/// Runs with calls of their own ask nobody about their start, so a program does not start what needs an approval.
+fn request(prepared: &Prepared, params: &Object, spec: &Spec) -> Result<ChildRequest, Failure> {
     let (item, params) = (prepared.item.clone(), params.clone());
     match &prepared.plan {
+        Ok(Plan::Graph | Plan::Thread(_)) if asks(spec, Primary::Execute, &item) => {
+            let text = format!("`{item}` needs an approval, for which a program cannot wait");
+            Err(Failure::permanent("approval_needed", text).decided())
+        }
         Ok(Plan::Graph) => Ok(ChildRequest::Graph { item, params }),
         Ok(Plan::Thread(order)) => Ok(ChildRequest::Thread(order.clone())),
         Ok(

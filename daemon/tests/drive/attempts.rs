@@ -11,7 +11,7 @@ use rye_core::clock::{Tick, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::machine::{Call, CallOutcome, Machine, Move};
 use rye_core::model::event::{RunKilled, UncertainAnswered};
-use rye_core::model::{Event, KillReceipt, Object, Outcome, Run, Slot, Status, Verdict};
+use rye_core::model::{Event, KillReceipt, Object, Outcome, Run, RunEvent, Slot, Status, Verdict};
 use rye_core::state::Change;
 use rye_host::task::Group;
 use rye_journal::Error;
@@ -76,6 +76,12 @@ impl Machine for Script {
         let end = self.run.ending(now.at, Outcome::Completed { output });
         Arc::make_mut(&mut self.run).apply(now.at, &end).unwrap();
         Move::End(vec![end])
+    }
+
+    fn note(&mut self, now: Tick, event: RunEvent) -> Vec<Event> {
+        let event = Event::from(event);
+        Arc::make_mut(&mut self.run).apply(now.at, &event).unwrap();
+        vec![event]
     }
 
     fn start(

@@ -112,6 +112,10 @@ impl Machine for Payer {
         Move::Call(Vec::new(), Box::new(call))
     }
 
+    fn note(&mut self, now: Tick, event: RunEvent) -> Vec<Event> {
+        vec![self.record(now, Event::from(event))]
+    }
+
     fn start(
         &mut self,
         now: Tick,

@@ -157,7 +157,7 @@ fn key_of_a_call_belongs_to_its_parameters() {
     let run = world.start_run("t/g");
     let record = world.settled(&run);
     let out = record["output"]["out"]["stdout"].as_str().unwrap();
-    let lines: Vec<serde_json::Value> = out
+    let lines: Vec<Value> = out
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();

@@ -1,5 +1,8 @@
 //! Programs that repeat their calls in order (`replay: ordered`).
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
 use rye_tests::{World, until};
 use serde_json::{Value, json};
 
@@ -28,24 +31,40 @@ fn ordinals(world: &World, run: &str, name: &str) -> Vec<u64> {
     ordinals.map(Option::unwrap).collect()
 }
 
-/// Fail points of the deaths of the crash test. With `RYE_REPLAY=all` there is one at each side of each call.
-fn deaths() -> Vec<String> {
-    let events = [
-        "before:callback_started",
-        "after:callback_started",
-        "before:tool_completed",
-        "after:tool_completed",
-    ];
-    let is_all = std::env::var_os("RYE_REPLAY").is_some_and(|which| which == "all");
-    let counts: &[usize] = if is_all { &[1; CALLS] } else { &[3, 1] };
-    let deaths = counts
-        .iter()
-        .flat_map(|count| events.map(|event| format!("{event}:{count}")));
-    deaths.collect()
-}
+/// Events at which the daemon dies, before and after.
+const DEATHS: [&str; 4] = [
+    "before:callback_started",
+    "after:callback_started",
+    "before:tool_completed",
+    "after:tool_completed",
+];
 
 #[test]
 fn fifty_effects_happen_once_whenever_the_daemon_dies() {
+    let several = [3, 1].map(|count| DEATHS.map(|event| format!("{event}:{count}")));
+    fifty_effects_happen_once(&several.concat());
+    // With `RYE_REPLAY=all` the daemon also dies once at each side of each call.
+    if std::env::var_os("RYE_REPLAY").is_some_and(|which| which == "all") {
+        let next = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        let (count, event) = (number / DEATHS.len(), number % DEATHS.len());
+                        if count == CALLS {
+                            return;
+                        }
+                        fifty_effects_happen_once(&[format!("{}:{}", DEATHS[event], count + 1)]);
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// Checks a program with 50 calls while the daemon dies at these fail points, one after the other.
+fn fifty_effects_happen_once(deaths: &[String]) {
     let world = World::new();
     python(
         &world,
@@ -60,14 +79,13 @@ fn fifty_effects_happen_once_whenever_the_daemon_dies() {
          return {\"found\": found}\n",
     );
     node(&world, "t/fifty", &json!({}), "");
-    let daemon = world.start("");
-    let run = world.start_run("t/g");
-    daemon.kill_both();
-    drop(daemon);
-    for death in deaths() {
-        let daemon = world.start_until(&death, "");
+    let mut run = None;
+    for death in deaths {
+        let daemon = world.start_until(death, "");
+        run.get_or_insert_with(|| world.start_run("t/g"));
         let _status = daemon.ended();
     }
+    let run = run.unwrap();
     let _daemon = world.start("");
     let record = world.settled(&run);
     assert_eq!(record["status"], "completed", "{record}");

@@ -1,11 +1,14 @@
 //! Permissions of a directive: patterns of capabilities, and the risks that its author accepts.
 
+use std::time::Duration;
+
 use super::read::{Element, Reader, child, elements, suggestion, text_of, text_start};
 use super::shape::{self, Shape};
 use super::{Acknowledged, Permissions};
 use crate::capability::{self, Capability};
+use crate::clock;
 use crate::error::excerpt;
-use crate::model::Effect;
+use crate::model::{ApprovalRule, Effect, OnExpiry};
 
 const PRIMARIES: [&str; 3] = ["execute", "fetch", "sign"];
 const TYPES: [&str; 4] = ["tool", "directive", "knowledge", "config"];
@@ -43,7 +46,7 @@ impl Reader<'_, '_> {
             }
         }
         for approve in elements(element, "approve") {
-            self.not_supported(approve.range().start, "<approve>");
+            self.approve(approve, &mut found);
         }
         let risks = elements(element, "acknowledge");
         let acknowledged = risks.filter_map(|risk| self.acknowledged(risk)).collect();
@@ -60,13 +63,24 @@ impl Reader<'_, '_> {
         };
         self.check(element, &shape);
         let effect = self.effect(element);
+        let mut patterns = self.patterns(element, primary);
+        if let Some(effect) = effect {
+            let named = patterns.iter().map(|pattern| (pattern.clone(), effect));
+            found.effects.extend(named);
+        }
+        found.patterns.append(&mut patterns);
+    }
+
+    /// Returns the patterns of an element whose text is `*`, or that names items. They begin with `primary`.
+    fn patterns(&mut self, element: Element<'_>, primary: &str) -> Vec<String> {
+        let tag = element.tag_name().name();
         let mut patterns = Vec::new();
         match text_of(element).as_str() {
             "" => {}
             "*" => patterns.push(format!("rye.{primary}.*")),
             text => {
                 let message = format!(
-                    "the text of <{primary}> is `*` or nothing; write <{primary}><tool>{}</tool></{primary}>",
+                    "the text of <{tag}> is `*` or nothing; write <{tag}><tool>{}</tool></{tag}>",
                     excerpt(text)
                 );
                 self.error("unexpected_text", text_start(element), message);
@@ -76,21 +90,40 @@ impl Reader<'_, '_> {
             for item in elements(element, kind) {
                 self.check(item, &shape::PERMITTED);
                 if !self.has_time() {
-                    return;
+                    return patterns;
                 }
                 let pattern = self.pattern(&format!("rye.{primary}.{kind}."), item);
                 patterns.extend(pattern);
             }
         }
         if patterns.is_empty() && element.first_element_child().is_none() {
-            let message = format!("<{primary}> allows nothing: it names no item");
+            let message = format!("<{tag}> has no effect: it names no item");
             self.warn("no_effect", element.range().start, message);
         }
-        if let Some(effect) = effect {
-            let named = patterns.iter().map(|pattern| (pattern.clone(), effect));
-            found.effects.extend(named);
+        patterns
+    }
+
+    /// Reads the calls that need the approval of a person.
+    fn approve(&mut self, element: Element<'_>, found: &mut Permissions) {
+        let shape = Shape {
+            attributes: &["expires", "on_expiry"],
+            ..shape::PRIMARY
+        };
+        self.check(element, &shape);
+        let what = "a time like 90s, 15m or 1h30m";
+        let expires = self.read(element, "expires", what, clock::duration);
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let on_expiry = self.word(element, "on_expiry", &OnExpiry::WORDS);
+        if on_expiry.is_some() && element.attribute_node("expires").is_none() {
+            let message = "`on_expiry` goes with `expires`: without it, a question never expires";
+            self.error("missing_attribute", element.range().start, message);
         }
-        found.patterns.append(&mut patterns);
+        let rules = self.patterns(element, "execute").into_iter();
+        found.approvals.extend(rules.map(|pattern| ApprovalRule {
+            pattern,
+            expires_ms: expires.map(milliseconds),
+            on_expiry: on_expiry.unwrap_or(OnExpiry::Deny),
+        }));
     }
 
     fn effect(&mut self, element: Element<'_>) -> Option<Effect> {

@@ -20,13 +20,17 @@ use rye_schema::Schema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::attempt::Slot;
 use super::failure::Failure;
 use crate::clock::Timestamp;
-use crate::id::Name;
+use crate::id::{Name, RunId, Seq};
+use crate::seal::sha256_hex;
 
 /// Code of the failure of a step that a person denied.
 pub const DENIED: &str = "denied";
 
+/// Digits of the id of a question.
+const APPROVAL_DIGITS: usize = 10;
 /// Limit of the problems of an answer that are reported together.
 const MOST_PROBLEMS: usize = 5;
 
@@ -76,9 +80,82 @@ pub struct Approval {
     /// End of the time in which it may be answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
+    /// What follows if nobody answers until then.
+    #[serde(default, skip_serializing_if = "OnExpiry::is_fail")]
+    pub on_expiry: OnExpiry,
+    /// The call that waits for the answer, if it is one of `step`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<Slot>,
+    /// SHA-256 over that call and the contents that it runs on: the answer is about these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+}
+
+/// What follows if nobody answers a question in time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExpiry {
+    /// It stays open; lists show that its time is over.
+    Keep,
+    /// It counts as denied.
+    Deny,
+    /// The step fails; a thread ends.
+    #[default]
+    Fail,
+}
+
+impl OnExpiry {
+    /// Every variant with its name.
+    pub const WORDS: [(&'static str, Self); 3] = [
+        ("keep", Self::Keep),
+        ("deny", Self::Deny),
+        ("fail", Self::Fail),
+    ];
+
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes a reference"
+    )]
+    const fn is_fail(&self) -> bool {
+        matches!(self, Self::Fail)
+    }
+}
+
+/// Calls that need the approval of a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalRule {
+    /// Pattern of capabilities.
+    pub pattern: String,
+    /// Time in milliseconds in which a question may be answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
+    #[serde(default)]
+    pub on_expiry: OnExpiry,
 }
 
 impl Approval {
+    /// Limit of the characters of `message`.
+    pub const MESSAGE_CHARS: usize = 4000;
+
+    /// Makes a question that the event `seq` of `run` puts at `now`. Its id differs from those of other runs.
+    pub fn new(run: &RunId, seq: Seq, now: Timestamp, kind: ApprovalKind, message: &str) -> Self {
+        let hash = sha256_hex(format!("rye-approval/1 {run} {seq}").as_bytes());
+        let digits: String = hash.chars().take(APPROVAL_DIGITS).collect();
+        Self {
+            id: format!("a{digits}").into(),
+            kind,
+            message: message.chars().take(Self::MESSAGE_CHARS).collect(),
+            schema: None,
+            node: None,
+            step: None,
+            created_at: now,
+            expires_at: None,
+            on_expiry: OnExpiry::default(),
+            slot: None,
+            digest: None,
+        }
+    }
+
     /// Checks that `answer` is valid; the error text gives the reason.
     pub fn check(&self, answer: Option<&Value>) -> Result<(), String> {
         let Some(schema) = &self.schema else {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::approval::{Approval, ApprovalAnswer, ApprovalKind};
-use super::event::{Event, GraphEvent, RunEvent};
+use super::approval::{Approval, ApprovalAnswer, ApprovalKind, OnExpiry};
+use super::attempt::Slot;
+use super::event::{Event, GraphEvent, RunEvent, ThreadEvent};
 use crate::clock::Timestamp;
 use crate::id::{Epoch, Name};
 
@@ -24,8 +25,12 @@ pub struct Requested {
 }
 
 impl Requested {
-    const fn is_open(&self) -> bool {
+    pub const fn is_open(&self) -> bool {
         self.answer.is_none() && !self.expired
+    }
+
+    fn is_of_call(&self, step: u32, slot: Slot) -> bool {
+        self.approval.step == Some(step) && self.approval.slot == Some(slot)
     }
 
     /// True if it is the question of a graph hook, and no one has approved it.
@@ -65,7 +70,40 @@ impl Approvals {
     /// Returns the question for whose answer `step` waits.
     pub fn of_step(&self, step: u32) -> Option<&Requested> {
         let mut asked = self.0.iter();
-        asked.find(|asked| asked.approval.step == Some(step))
+        asked.find(|asked| asked.approval.step == Some(step) && asked.approval.slot.is_none())
+    }
+
+    /// Returns the question for whose answer a call of `step` waits, or has waited.
+    pub fn of_call(&self, step: u32, slot: Slot) -> Option<&Requested> {
+        let mut asked = self.0.iter();
+        asked.find(|asked| asked.is_of_call(step, slot))
+    }
+
+    /// True if a call of `step` waits for an answer.
+    pub fn awaits(&self, step: u32, slot: Slot) -> bool {
+        self.of_call(step, slot).is_some_and(Requested::is_open)
+    }
+
+    /// True if a call of `step` waits for an answer, whichever it is.
+    pub fn await_in(&self, step: u32) -> bool {
+        let mut open = self.open();
+        open.any(|approval| approval.step == Some(step) && approval.slot.is_some())
+    }
+
+    /// Returns the question of a call of `step` whose time is over, if the run ends by that.
+    pub fn unanswered_in(&self, step: u32) -> Option<&Requested> {
+        let mut asked = self.0.iter();
+        asked.find(|asked| {
+            let approval = &asked.approval;
+            let is_final = asked.expired && approval.on_expiry == OnExpiry::Fail;
+            is_final && approval.step == Some(step) && approval.slot.is_some()
+        })
+    }
+
+    /// True if a call may go on: its question was answered, or its time is over.
+    pub(super) fn lets_go_on(&self) -> bool {
+        let mut asked = self.0.iter();
+        asked.any(|asked| asked.approval.slot.is_some() && !asked.is_open())
     }
 
     /// Returns the last question of a hook that was answered, with its answer.
@@ -118,6 +156,15 @@ impl Approvals {
         true
     }
 
+    /// Drops the question of that name. Returns `false` if there is none.
+    pub(super) fn drop_one(&mut self, id: &Name) -> bool {
+        let known = self.0.iter().any(|asked| asked.approval.id == *id);
+        if known {
+            Arc::make_mut(&mut self.0).retain(|asked| asked.approval.id != *id);
+        }
+        known
+    }
+
     /// Drops the questions that `event` settles: the step that waited has continued, or never will.
     pub(super) fn clear_after(&mut self, event: &Event, ended: bool) {
         if self.0.is_empty() {
@@ -139,6 +186,9 @@ impl Approvals {
             Arc::make_mut(&mut self.0).retain(Requested::bars);
             return;
         }
+        if let Some(is_over) = call_that_ends(event) {
+            Arc::make_mut(&mut self.0).retain(|asked| !is_over.covers(asked));
+        }
         let over = match event {
             Event::Graph(GraphEvent::StepWaiting(_)) => return,
             Event::Graph(GraphEvent::StepFailed(failed)) => Some(failed.step),
@@ -147,10 +197,41 @@ impl Approvals {
             Event::Run(_) | Event::Thread(_) | Event::Tool(_) | Event::Process(_) => return,
         };
         let waits = |asked: &Requested| {
-            asked.answer.is_none() && (over.is_none() || asked.approval.step != over)
+            let is_of_call = asked.approval.slot.is_some();
+            is_of_call || asked.answer.is_none() && (over.is_none() || asked.approval.step != over)
         };
         Arc::make_mut(&mut self.0).retain(waits);
     }
+}
+
+/// The calls that an event ends for good.
+struct EndedCalls {
+    step: u32,
+    /// One call; all calls of the step without one.
+    slot: Option<Slot>,
+}
+
+impl EndedCalls {
+    fn covers(&self, asked: &Requested) -> bool {
+        let slot = self.slot.or(asked.approval.slot);
+        slot.is_some_and(|slot| asked.is_of_call(self.step, slot))
+    }
+}
+
+/// Returns the calls that `event` ends for good; a failed one may be tried again.
+const fn call_that_ends(event: &Event) -> Option<EndedCalls> {
+    let (step, slot) = match event {
+        Event::Graph(GraphEvent::StepCompleted(step)) => (step.step, None),
+        Event::Graph(GraphEvent::ItemCompleted(item)) => (item.step, Some(Slot::Part(item.item))),
+        Event::Thread(ThreadEvent::StepFinish(turn)) => (turn.turn, None),
+        Event::Thread(ThreadEvent::ToolCallResult(result)) => {
+            (result.turn, Some(Slot::Part(result.position)))
+        }
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) | Event::Process(_) => {
+            return None;
+        }
+    };
+    Some(EndedCalls { step, slot })
 }
 
 #[cfg(test)]
@@ -168,6 +249,9 @@ mod tests {
             step: Some(1),
             created_at: Timestamp::default(),
             expires_at: None,
+            on_expiry: OnExpiry::default(),
+            slot: None,
+            digest: None,
         }
     }
 

@@ -69,6 +69,8 @@ events! {
         ApprovalRequested(Approval) => PLAIN,
         ApprovalAnswered(ApprovalAnswer) => PLAIN.during(While::Live),
         ApprovalExpired(Expired) => PLAIN.during(While::Suspended),
+        /// A call differs from the one about which a person was asked.
+        ApprovalInvalidated(ApprovalInvalidated) => PLAIN,
         HooksBegun(HooksBegun) => PLAIN,
         BudgetHeld(BudgetHeld) => ATTEMPT,
         // A settlement is no progress: recovery makes one for every call that the daemon's end cut off.

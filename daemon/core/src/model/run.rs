@@ -442,7 +442,7 @@ impl Run {
     /// True if `event` suspends it for an answer that came meanwhile: no one would end that suspension.
     fn has_answer_for(&self, event: &Event) -> bool {
         matches!(event, Event::Run(RunEvent::RunSuspended(why)) if why.reason == SuspendReason::Approval)
-            && self.approvals.is_answered()
+            && (self.approvals.is_answered() || self.approvals.lets_go_on())
     }
 
     fn take(&mut self, at: Timestamp, event: &Event) -> bool {
@@ -529,6 +529,7 @@ impl Run {
             RunEvent::ApprovalAnswered(answer) => {
                 return self.approvals.close(&answer.id, Some((answer, at)));
             }
+            RunEvent::ApprovalInvalidated(old) => return self.approvals.drop_one(&old.id),
             RunEvent::ApprovalExpired(expired) => return self.approvals.close(&expired.id, None),
             RunEvent::HooksBegun(begun) => {
                 let Some(round) = self.work.state_mut().round_mut() else {

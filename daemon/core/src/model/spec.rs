@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::approval::ApprovalRule;
 use super::budget::Budget;
 use super::directory::DirectoryIdentity;
 use super::limits::{Limits, is_zero};
@@ -99,6 +100,9 @@ pub struct Spec {
     pub budget: Budget,
     /// Permission layers: every one must allow an action.
     pub layers: Vec<Layer>,
+    /// Calls of the run and of those below it that need the approval of a person.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<ApprovalRule>,
     pub durability: Durability,
     pub recovery: Recovery,
     /// Inputs, or a tool's parameters, with defaults applied.
@@ -136,6 +140,7 @@ impl Spec {
             spawned: 0,
             limits: Limits::default(),
             layers: Vec::new(),
+            approvals: Vec::new(),
             durability: Durability::Strict,
             recovery: Recovery::Resume,
             inputs: Object::new(),

@@ -22,13 +22,13 @@ use crate::expr::Vars;
 use crate::id::{Epoch, ItemId, ItemRef, RunId, Seq};
 use crate::ledger::{AccountId, CallNo, Usage};
 use crate::model::event::{
-    BudgetHeld, BudgetRaised, BudgetSettled, CallbackEnded, CallbackStarted, CancelRequested,
-    ChildStarted, Emitted, ForeachCompleted, GraphCancelled, GraphCompleted, GraphEnding,
-    GraphError, GraphStarted, HookCompleted, HookStarted, HooksBegun, ItemCompleted, ItemSigned,
-    ItemStarted, LimitExtended, ParallelCompleted, ProcessExited, ProcessStarted, ProcessWaited,
-    RetryScheduled, RunKilled, RunResumed, RunStarted, ServiceStarted, StepCompleted, StepFailed,
-    StepStarted, StepWaiting, ToolCallProgress, ToolCancelled, ToolCompleted, UncertainAnswered,
-    Warning,
+    ApprovalInvalidated, BudgetHeld, BudgetRaised, BudgetSettled, CallbackEnded, CallbackStarted,
+    CancelRequested, ChildStarted, Emitted, ForeachCompleted, GraphCancelled, GraphCompleted,
+    GraphEnding, GraphError, GraphStarted, HookCompleted, HookStarted, HooksBegun, ItemCompleted,
+    ItemSigned, ItemStarted, LimitExtended, ParallelCompleted, ProcessExited, ProcessStarted,
+    ProcessWaited, RetryScheduled, RunKilled, RunResumed, RunStarted, ServiceStarted,
+    StepCompleted, StepFailed, StepStarted, StepWaiting, ToolCallProgress, ToolCancelled,
+    ToolCompleted, UncertainAnswered, Warning,
 };
 use crate::money::Usd;
 
@@ -386,6 +386,7 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("asks", asks()),
         ("answer", answered()),
         ("late", expired()),
+        ("changed", invalidated()),
         ("hooks", hooks_begun(&[0, 2])),
         ("hook", hook_started(0)),
         ("hook_done", hook_completed(0, Some(Control::Abort))),
@@ -530,6 +531,9 @@ fn asks() -> Event {
         step: Some(1),
         created_at: Timestamp::from_ms(0),
         expires_at: None,
+        on_expiry: OnExpiry::default(),
+        slot: None,
+        digest: None,
     }))
 }
 
@@ -545,6 +549,11 @@ fn answered() -> Event {
 
 fn expired() -> Event {
     Event::Run(RunEvent::ApprovalExpired(Expired { id: "a1".into() }))
+}
+
+fn invalidated() -> Event {
+    let id = "a1".into();
+    Event::from(ApprovalInvalidated { id })
 }
 
 /// A run that has applied `events`.
@@ -657,13 +666,13 @@ fn places() -> Vec<(&'static str, Run, String)> {
         (
             "asking a person",
             after(&[waiting(), asks()]),
-            format!("{GRAPH} {RUNNING} {SERVICES} answer ending step2 failed done left")
+            format!("{GRAPH} {RUNNING} {SERVICES} answer changed ending step2 failed done left")
                 .replace("asks ", ""),
         ),
         (
             "answered by a person",
             after(&[waiting(), asks(), answered()]),
-            format!("{GRAPH} {RUNNING} {SERVICES} ending step2 failed done left")
+            format!("{GRAPH} {RUNNING} {SERVICES} changed ending step2 failed done left")
                 .replace("asks ", ""),
         ),
         (

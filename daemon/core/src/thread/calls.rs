@@ -7,7 +7,7 @@ use crate::clock::{Tick, Timestamp};
 use crate::conversation::Stop;
 use crate::directive::CallStart;
 use crate::id::{ItemRef, RunId};
-use crate::machine::{Call, CallOutcome, Move, idempotency_key};
+use crate::machine::{Call, CallOutcome, Move, asks, expired, idempotency_key};
 use crate::model::ThreadEvent;
 use crate::model::event::ToolCallResult;
 use crate::model::event::ToolCallStart;
@@ -60,8 +60,11 @@ impl ThreadMachine {
                 by_a_run: call.is_some_and(is_by_a_run),
             }
         });
-        let is_early = |item: &ItemRef| self.effect(item) != Some(Effect::AtMostOnce);
-        match self.candidate(known, is_early) {
+        let spec = &self.run.spec;
+        let is_early = |primary, item: &ItemRef| {
+            self.effect(item) != Some(Effect::AtMostOnce) && !asks(spec, primary, item)
+        };
+        match self.candidate(turn.number, known, is_early) {
             Some(candidate) => {
                 let call = self.tool_call(now, turn, candidate, 1, None);
                 Move::Call(Vec::new(), Box::new(call))
@@ -75,6 +78,14 @@ impl ThreadMachine {
         let events = self.answer_immediately(now.at, turn);
         if !events.is_empty() {
             return Move::Note(events);
+        }
+        if let Some(asked) = self.run.approvals.unanswered_in(turn.number) {
+            let expired = expired(&asked.approval);
+            return if self.is_busy() {
+                Move::Wait(Vec::new(), None)
+            } else {
+                Move::End(self.fail(now.at, expired))
+            };
         }
         if let Some(query) = self.to_read(turn) {
             return Move::Query(Vec::new(), Box::new(query));
@@ -91,7 +102,7 @@ impl ThreadMachine {
                 is_over: matches!(call.at, CallAt::Done(_)),
                 by_a_run: is_by_a_run(call),
             });
-            if let Some(candidate) = self.candidate(known, |_| true) {
+            if let Some(candidate) = self.candidate(turn.number, known, |_, _| true) {
                 let call = self.tool_call(now, turn, candidate, 1, None);
                 return Move::Call(Vec::new(), Box::new(call));
             }
@@ -109,6 +120,9 @@ impl ThreadMachine {
                 ..Suspension::new(SuspendReason::Uncertain)
             };
             return self.suspend(now.at, why);
+        }
+        if self.run.approvals.await_in(turn.number) {
+            return self.suspend(now.at, Suspension::new(SuspendReason::Approval));
         }
         let is_over = turn
             .calls
@@ -142,11 +156,12 @@ impl ThreadMachine {
     }
 
     /// Returns the first call that may start. Calls of one item follow each other, unless the item is pure or a child
-    /// run carries them out; all others run concurrently.
+    /// run carries them out; all others run concurrently. A call that waits for an answer delays no other.
     fn candidate<'a>(
         &self,
+        turn: u32,
         calls: impl Iterator<Item = Known<'a>>,
-        may_start: impl Fn(&ItemRef) -> bool,
+        may_start: impl Fn(Primary, &ItemRef) -> bool,
     ) -> Option<Candidate> {
         let most = self.contract().model.max_parallel;
         if self.live.running.len() >= usize::try_from(most).unwrap_or(usize::MAX) {
@@ -161,13 +176,14 @@ impl ThreadMachine {
             let Some(candidate) = self.to_execute(call.position, call.name, call.input) else {
                 continue;
             };
-            if call.is_over {
+            let slot = Slot::Part(call.position);
+            if call.is_over || self.run.approvals.awaits(turn, slot) {
                 continue;
             }
             let item = &candidate.item;
             let is_pure = self.effect(item) == Some(Effect::Pure);
             let is_free = is_pure || !open.contains(item);
-            if !call.has_started && is_free && may_start(item) {
+            if !call.has_started && is_free && may_start(candidate.primary, item) {
                 return Some(candidate);
             }
             if !call.by_a_run {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::artifact::{self, READ};
 use super::offered_tool::{Does, EXECUTE, FETCH, OfferedTool, RETURN, SIGN};
-use crate::capability::{Capability, Layer, Named, Primary, can_match, check, may_meet};
+use crate::capability::{self, Capability, Layer, Named, Primary, can_match, check, may_meet};
 use crate::conversation::{TokenSize, Tool};
 use crate::directive::{Effective, Returns};
 use crate::id::{ItemId, ItemKind, ItemRef};
@@ -304,11 +304,7 @@ fn by_name(
 
 /// True if the permission `pattern` covers the execution of `item`.
 pub(super) fn covers(pattern: &str, item: &ItemRef) -> bool {
-    let layer = Layer {
-        source: String::new(),
-        patterns: vec![pattern.to_owned()],
-    };
-    layer.allows(&Capability::of(Primary::Execute, item))
+    capability::covers_action(pattern, Primary::Execute, item)
 }
 
 /// Returns the offered form of `tool`, or the reason for leaving it out.

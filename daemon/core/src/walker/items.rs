@@ -176,6 +176,9 @@ impl Walker {
             self.suspended.clear();
             return self.suspend_for_child(now, child, events);
         }
+        if self.run.approvals.await_in(step.number) && !self.gives_up(parts) {
+            return self.wait_for_answer(now, events);
+        }
         if !self.end_paused(now, node, step, events) {
             self.close_items(now, node, parts, step, events);
         }
@@ -224,8 +227,11 @@ impl Walker {
     /// Returns the next item that has neither ended nor started.
     fn next_item(&self) -> Option<u32> {
         let items = self.items_in_hand()?;
-        (items.next..items.count())
-            .find(|item| !items.is_done(*item) && !items.running.contains_key(item))
+        let step = self.run.graph()?.at.step()?.number;
+        (items.next..items.count()).find(|item| {
+            let asks = self.run.approvals.awaits(step, Slot::Part(*item));
+            !items.is_done(*item) && !items.running.contains_key(item) && !asks
+        })
     }
 
     /// Continues an item that was in flight when the daemon went down. If another one failed, it is not called again.

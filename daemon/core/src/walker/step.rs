@@ -39,8 +39,11 @@ impl Walker {
             let error = error.at(name);
             return self.finish(now, Outcome::Error { error }, events);
         };
-        self.ahead = Some(now);
-        let step = self.fresh_step(node, now);
+        // What a person was asked about does not change while they think.
+        let asked = (self.run.approvals).of_call(self.walk().steps + 1, Slot::Main);
+        let since = asked.map_or(now, |asked| asked.approval.created_at);
+        self.ahead = Some(since);
+        let step = self.fresh_step(node, since);
         if self.fail_without_service(now, &step, events) {
             return Turn::Again;
         }

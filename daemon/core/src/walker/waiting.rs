@@ -18,23 +18,17 @@ use super::{Turn, Walker, interpolation_failure};
 use crate::clock::Timestamp;
 use crate::definition::{ApprovalRequest, Fail, Node, Pause, duration, time};
 use crate::expr::{self, Vars, text_of};
-use crate::id::{Name, RunId, Seq};
 use crate::model::event::StepWaiting;
 use crate::model::graph::{Due, Step, Waits};
 use crate::model::{
     Approval, ApprovalKind, Event, Failure, GRAPH_FAILED, Outcome, RunEvent, StepStatus,
     SuspendReason, Suspension,
 };
-use crate::seal::sha256_hex;
 
 /// The code of a question that expired without an answer.
 const TOO_LATE: &str = "approval_timeout";
 /// Interval between two checks of the wall clock.
 const LOOK: Duration = Duration::from_mins(1);
-/// Limit of the characters kept of a question.
-pub(super) const MESSAGE_CHARS: usize = 4000;
-/// Digits of the id of a question.
-const APPROVAL_DIGITS: usize = 10;
 /// The question of a hook that names none.
 const UNSAID: &str = "a hook of the graph asks whether the run may continue";
 
@@ -206,16 +200,10 @@ impl Walker {
 
     /// Makes a question of this run, without limits on its answer.
     fn question(&self, now: Timestamp, kind: ApprovalKind, message: &str) -> Approval {
+        // The event of the question is the next one, after the notes that are not emitted yet.
         Approval {
-            // The event of the question is the next one, after the notes that are not emitted yet.
-            id: approval_id(&self.run.id, self.run.seq.next()),
-            kind,
-            message: message.chars().take(MESSAGE_CHARS).collect(),
-            schema: None,
             node: self.run.current_node().map(str::to_owned),
-            step: None,
-            created_at: now,
-            expires_at: None,
+            ..Approval::new(&self.run.id, self.run.seq.next(), now, kind, message)
         }
     }
 
@@ -259,6 +247,14 @@ impl Walker {
         Turn::Again
     }
 
+    /// Waits for the answer about a call that is next: suspends the run, unless something is in flight.
+    pub(super) fn wait_for_answer(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Turn {
+        if !self.running.is_empty() {
+            return self.rest();
+        }
+        self.suspend(now, Suspension::new(SuspendReason::Approval), events)
+    }
+
     /// Suspends the run for `why` at the request of a hook; for an approval, a question is put to a person.
     pub(super) fn suspend_by_hook(
         &mut self,
@@ -300,11 +296,4 @@ impl Walker {
         let granted = answer.approved && asked.kind == ApprovalKind::Limit;
         granted.then(|| answer.by.clone())
     }
-}
-
-/// Returns the id of the question in the event `seq` of `run`, which differs from those of other runs.
-fn approval_id(run: &RunId, seq: Seq) -> Name {
-    let hash = sha256_hex(format!("rye-approval/1 {run} {seq}").as_bytes());
-    let digits: String = hash.chars().take(APPROVAL_DIGITS).collect();
-    format!("a{digits}").into()
 }

@@ -50,6 +50,8 @@ impl Supervisor {
             let mut spec = admission.spec(inside, task, what, budget, &request);
             spec.layers = layers.unwrap_or(spec.layers);
             spec.recovery = Recovery::Resume;
+            // The call that starts the process is the one that may need an approval.
+            spec.approvals.clear();
             if process.mcp.is_some() {
                 // The call of a tool of the server was permitted.
                 return Ok(spec);

@@ -75,6 +75,7 @@ impl Admission {
                 .map_err(unfit)?;
         warnings.extend(left_out.warning());
         let asked = effective.directive.limits;
+        let approvals = effective.permissions().approvals;
         let contract = Contract {
             directive: effective,
             model,
@@ -99,6 +100,7 @@ impl Admission {
             layers,
             ..self.spec(inside, task, what, budget, request)
         };
+        spec.approvals.extend(approvals);
         spec.budget.limit_by(asked.spend, policy.default_spend());
         Ok(Admitted {
             omitted_tools: left_out,
@@ -147,10 +149,14 @@ impl Admission {
         // The permissions of the directive are last, as at each start.
         let own = permissions_of(&old.item);
         layers.sort_by_key(|layer| layer.source == own);
+        let mut approvals = spec.approvals.clone();
+        let own = old.approvals.iter();
+        approvals.extend(own.filter(|rule| !spec.approvals.contains(rule)).cloned());
         let in_force = limits_in_force(run);
         let spec = Spec {
             inputs: old.inputs.clone(),
             layers,
+            approvals,
             limits: limits_of_child(&request.limits, &in_force, above),
             children: old.children,
             ..spec

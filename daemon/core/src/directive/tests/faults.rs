@@ -103,10 +103,10 @@ const CASES: &[Case] = &[
         "<hooks>",
     ),
     (
-        "<permissions><approve><tool>a</tool></approve></permissions>",
+        "<permissions><approve on_expiry=\"deny\"><tool>a</tool></approve></permissions>",
         "",
-        "NOT_SUPPORTED",
-        "<approve>",
+        "MISSING_ATTRIBUTE",
+        "never expires",
     ),
     ("<tools mode=\"text\"/>", "", "NOT_SUPPORTED", "mode="),
     ("<tools mode=\"txt\"/>", "", "UNKNOWN_VALUE", "native, text"),

@@ -297,6 +297,13 @@ pub struct HookCompleted {
     pub error: Option<Failure>,
 }
 
+/// The question about a call is dropped, because the call or the contents that it runs on have changed since. Another
+/// question follows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalInvalidated {
+    pub id: Name,
+}
+
 /// A tool of the run started a run that ends with it: a managed process. Created in the same commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildStarted {

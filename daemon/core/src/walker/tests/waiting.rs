@@ -35,7 +35,7 @@ impl Stage {
 #[test]
 fn reference_lists_question_size() {
     let limits = rye_pages::Table::read("docs/reference.md", "limits");
-    let most = crate::walker::waiting::MESSAGE_CHARS;
+    let most = crate::model::Approval::MESSAGE_CHARS;
     limits.assert_cell("question of an approval", "is", most);
 }
 
