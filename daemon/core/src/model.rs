@@ -26,6 +26,7 @@ mod failure;
 mod isolation;
 mod kill;
 mod limits;
+mod log_cursor;
 
 mod approval;
 mod process_end;
@@ -40,6 +41,7 @@ mod round;
 
 pub mod graph;
 pub mod process;
+mod process_watch;
 pub mod thread;
 pub mod tool;
 
@@ -78,6 +80,7 @@ pub use self::isolation::Isolation;
 pub use self::kill::{AdoptedProcess, EndedProcess, Kill, KillReceipt, Killed};
 pub use self::life::{Illegal, Life, Outcome, Status};
 pub use self::limits::{Below, Limits, MOST_DEPTH, Raisable, Raised, proposed};
+pub use self::log_cursor::LogCursor;
 pub use self::parent_end::{ChildTerms, Fate, ParentEnd, Waits};
 pub use self::process::{
     ProcessSpec, ProcessStage, ProcessState, Readiness, ReadySign, RequestedRestart, RestartPolicy,
@@ -86,6 +89,9 @@ pub use self::process::{
 pub use self::process_end::{EndCause, ProcessEnd};
 pub use self::process_probe::{
     HealthCheck, HttpProbe, PortChoice, PortRef, Ports, Probe, Unready, UnreadyCode,
+};
+pub use self::process_watch::{
+    MOST_WATCH_RULES, ProcessWatch, WatchMinute, WatchRule, WatchStatus, WatchedRule,
 };
 pub use self::raised::Unraised;
 pub use self::round::Round;

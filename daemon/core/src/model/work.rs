@@ -99,7 +99,7 @@ impl Work {
             RunKind::Graph => Self::Graph(graph::GraphState::create(spec)),
             RunKind::Thread => Self::Thread(thread::ThreadState::create(spec)),
             RunKind::Tool => Self::Tool(tool::ToolState::default()),
-            RunKind::Process => Self::Process(process::ProcessState::default()),
+            RunKind::Process => Self::Process(process::ProcessState::create(spec)),
         }
     }
 

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use crate::clock::Timestamp;
 use crate::id::RunId;
-use crate::model::{Object, Outcome, Ports, ProcessEnd, ProcessStage, Run, Unready};
+use crate::model::{
+    Object, Outcome, Ports, ProcessEnd, ProcessStage, ProcessWatch, Run, Unready, WatchedRule,
+};
 
 /// The state of a managed process.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +37,7 @@ pub struct ProcessView {
     pub ports: Ports,
     /// The reason for which the attempt in flight was not ready in time.
     pub why: Option<Unready>,
+    pub watch: ProcessWatch,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +119,7 @@ impl ProcessView {
             survive: spec.survive,
             ports: state.ports.clone(),
             why: attempt.and(state.unready.as_deref().cloned()),
+            watch: state.watch.clone(),
         })
     }
 
@@ -184,6 +188,7 @@ impl ProcessView {
             "args": self.args,
             "cwd": self.cwd,
             "survive": self.survive,
+            "watch": self.watch.rules.iter().map(WatchedRule::to_json).collect::<Value>(),
         })
     }
 }
