@@ -31,6 +31,7 @@ mod log_cursor;
 mod approval;
 mod process_end;
 mod process_probe;
+mod process_watch;
 mod suspension;
 
 mod control;
@@ -41,7 +42,6 @@ mod round;
 
 pub mod graph;
 pub mod process;
-mod process_watch;
 pub mod thread;
 pub mod tool;
 

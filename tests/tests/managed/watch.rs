@@ -38,13 +38,12 @@ fn until_file(name: &str) -> String {
 
 /// A script whose turns make these calls, before it says that it is done.
 fn script(turns: &[String]) -> String {
-    let mut script = String::new();
-    for (turn, call) in (1..).zip(turns) {
-        script.push_str(&format!(
-            "- when: {{turn: {turn}}}\n  reply: {{calls: [{call}]}}\n"
-        ));
-    }
-    script + "- reply: {text: Done.}\n"
+    let turns = (1..).zip(turns);
+    let mut rules: Vec<String> = turns
+        .map(|(turn, call)| format!("- when: {{turn: {turn}}}\n  reply: {{calls: [{call}]}}"))
+        .collect();
+    rules.push("- reply: {text: Done.}".to_owned());
+    rules.join("\n")
 }
 
 fn world(server: &ModelServer) -> World {
@@ -85,8 +84,8 @@ fn delivered(world: &World, run: &str) -> Vec<String> {
 }
 
 fn message(process: &str, rule: &str, lines: &[&str], notes: &str) -> String {
-    let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    format!("<process handle=\"{process}\" rule=\"{rule}\">\n{lines}</process>{notes}")
+    let lines = lines.join("\n");
+    format!("<process handle=\"{process}\" rule=\"{rule}\">\n{lines}\n</process>{notes}")
 }
 
 /// The number of matches that are on record.

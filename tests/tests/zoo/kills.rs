@@ -157,7 +157,11 @@ fn end(daemon: Daemon, way: usize) -> bool {
         1 => processes::send(daemon.parent_pid(), Signal::SIGKILL),
         _ => daemon.kill_both(),
     }
+    let pid = daemon.pid();
     let _status = daemon.ended();
+    until("the daemon to end", || {
+        (!processes::lives(pid)).then_some(())
+    });
     way > 1
 }
 

@@ -6,6 +6,7 @@ mod items;
 mod process_transitions;
 mod thread_transitions;
 mod tool_transitions;
+mod watch_transitions;
 
 use std::sync::Arc;
 

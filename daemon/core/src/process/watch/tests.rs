@@ -86,8 +86,8 @@ impl Rig {
 }
 
 fn message(rule: &str, lines: &[&str], notes: &str) -> String {
-    let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    format!("<process handle=\"{PROCESS}\" rule=\"{rule}\">\n{lines}</process>{notes}")
+    let lines = lines.join("\n");
+    format!("<process handle=\"{PROCESS}\" rule=\"{rule}\">\n{lines}\n</process>{notes}")
 }
 
 #[test]
