@@ -44,6 +44,7 @@ pub mod tool_offer;
 pub mod dispatch;
 pub mod drive;
 pub mod inspect;
+pub mod output_watch;
 
 pub mod children;
 

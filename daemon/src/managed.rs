@@ -13,14 +13,16 @@ use rye_core::process::{AttemptPorts, PortQuery, ProcessMachine, Ready};
 
 use crate::chain::{self, Plan};
 use crate::drive::{self, Job, Kind, Reports, RunContext};
+use crate::output_watch::OutputWatch;
 use crate::services::{Ended, Prepared, TraceMode};
-use crate::stop::{DriverExit, Stop};
+use crate::stop::{DriverExit, Stop, Urgency};
 
 struct ManagedProcess {
     at: RunContext,
     spec: Arc<ProcessSpec>,
     /// Number of the attempt that a shim keeps, or kept to its end; 0 if there is none.
     kept: AtomicU32,
+    watch: Option<OutputWatch>,
 }
 
 /// Drives `run`, which runs `spec`.
@@ -38,7 +40,17 @@ pub async fn drive(
         0
     };
     let kept = AtomicU32::new(kept);
-    let kind = Arc::new(ManagedProcess { at, spec, kept });
+    let watch = OutputWatch::new(&services, run);
+    if let Some(watch) = &watch {
+        // An earlier daemon may have gone down before it searched the last lines.
+        watch.finish().await;
+    }
+    let kind = Arc::new(ManagedProcess {
+        at,
+        spec,
+        kept,
+        watch,
+    });
     let exit = drive::drive(&services, kind, run, stop).await;
     // An attempt that was chosen ports for may not have started.
     services.ports.release(&run.id);
@@ -119,15 +131,29 @@ impl Kind for ManagedProcess {
         let heading = format!("attempt {} {}", call.attempt, self.spec.name);
         let cx = self.at.attempt(call, stop, &heading);
         let mut carried = self.at.services.dispatch.carry_out(prepared, &cx);
-        tokio::select! {
-            ended = &mut carried => return ended,
-            () = cx.ready.notified() => {}
-        }
-        let report = Ready {
-            by: self.spec.ready.sign(),
-            after: begun.elapsed(),
+        let carried = async {
+            tokio::select! {
+                ended = &mut carried => return ended,
+                () = cx.ready.notified() => {}
+            }
+            let report = Ready {
+                by: self.spec.ready.sign(),
+                after: begun.elapsed(),
+            };
+            let ((), ended) = tokio::join!(reports.send(report), carried);
+            ended
         };
-        let ((), ended) = tokio::join!(reports.send(report), carried);
+        let Some(watch) = &self.watch else {
+            return carried.await;
+        };
+        let ended = tokio::select! {
+            ended = carried => ended,
+            never = watch.follow() => match never {},
+        };
+        // After any other stop the next daemon searches what is left, or nothing may begin.
+        if stop.urgency() <= Urgency::Cancel {
+            watch.finish().await;
+        }
         ended
     }
 }

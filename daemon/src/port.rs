@@ -16,7 +16,8 @@ use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{ItemRef, Name, RunId};
 use rye_core::ledger::{AccountId, Cost, Denied, Meter, MeterId};
 use rye_core::model::{
-    ApprovalAnswer, Callback, Failure, Kill, Killed, Object, Raised, Run, RunKind, Spec, Verdict,
+    ApprovalAnswer, Callback, Failure, Kill, Killed, LogCursor, Object, Raised, Run, RunKind, Spec,
+    Verdict, WatchRule,
 };
 use rye_core::money::Usd;
 use rye_core::thread::ThreadOrder;
@@ -114,6 +115,17 @@ pub trait Runs: fmt::Debug + Send + Sync {
     /// Returns the record of a managed process when it is ready or has ended, or after `most`.
     fn process_ready(&self, run: RunId, most: Duration)
     -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
+
+    /// Adds rules to a managed process, or begins those with the same ids anew, for the lines after `from`.
+    fn watch_process(
+        &self,
+        run: RunId,
+        rules: Vec<WatchRule>,
+        from: LogCursor,
+    ) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
+
+    /// Resolves when a message about lines of a managed process waits for the thread that owns it.
+    fn lines_queued(&self, process: RunId) -> BoxFuture<'_, Result<(), Refusal>>;
 
     /// Appends an event that a tool made to the run that called it.
     fn emit(&self, run: RunId, name: String, content: Value) -> BoxFuture<'_, Result<(), Refusal>>;

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::RunId;
+pub use rye_core::model::LogCursor;
 use rye_core::process::LinePattern;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -47,38 +48,6 @@ const MOST_PENDING: usize = 1 << 20;
 const LINES_PER_READ: usize = 1000;
 /// Time for which the end of an attempt waits until its lines are in the file.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// A position in the output of a process: behind all lines of earlier attempts, and behind a line of its attempt.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LogCursor {
-    attempt: u32,
-    position: u64,
-}
-
-impl fmt::Display for LogCursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.attempt, self.position)
-    }
-}
-
-impl LogCursor {
-    /// Position before the first line of the attempt `number`.
-    pub const fn at_attempt(number: u32) -> Self {
-        Self {
-            attempt: number,
-            position: 0,
-        }
-    }
-
-    /// Reads the text of a cursor.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (attempt, position) = text.split_once('.')?;
-        Some(Self {
-            attempt: attempt.parse().ok()?,
-            position: position.parse().ok()?,
-        })
-    }
-}
 
 /// The lines that a reader wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -354,9 +323,11 @@ impl ProcessLog {
     pub async fn take_in(self: &Arc<Self>, mut tail: Tail) -> (Tail, Vec<OutputLine>) {
         let directory = self.directory.clone();
         let read = move || {
-            let lines = tail.read();
+            let lines = tail.read(usize::MAX);
             let new = lines.and_then(|lines| {
-                let last = lines.last().map(OutputLine::cursor);
+                let mut printed = lines.iter().rev();
+                let last = printed.find(|line| line.stream != Stream::Note);
+                let last = last.map(OutputLine::cursor);
                 let before = file::mark(&directory, last)?;
                 Ok((lines, before))
             });
@@ -377,11 +348,17 @@ impl ProcessLog {
         }
         drop(shared);
         self.lines.send_modify(|count| *count += 1);
+        self.writes.send_modify(|count| *count += 1);
         let new = lines.into_iter().filter(|line| line.cursor() > before);
         (tail, new.collect())
     }
 
-    /// Returns a receiver that changes with each write to the file.
+    /// Returns a reader of the lines after `from` in the files.
+    pub fn tail(&self, from: LogCursor) -> Tail {
+        Tail::new(&self.directory, from)
+    }
+
+    /// Returns a receiver that changes with each write to the file, by this process or by a shim.
     pub fn writes(&self) -> watch::Receiver<u64> {
         self.writes.subscribe()
     }

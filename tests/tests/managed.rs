@@ -9,6 +9,7 @@ mod restarts;
 mod services;
 mod survivors;
 mod verbs;
+mod watch;
 
 use rye_tests::{World, processes, until};
 use serde_json::{Value, json};

@@ -1,5 +1,6 @@
 //! Processes of many shapes (`tests/zoo`) that try to outlive the attempt that started them, at each end of it.
 
+mod kills;
 mod recycler;
 mod trees;
 

@@ -169,6 +169,21 @@ fn of_process(event: &ProcessEvent) -> String {
             };
             format!("attempt {} follows: {why}", scheduled.attempt)
         }
+        ProcessEvent::ProcessWatched(watched) => {
+            let lines = match watched.matched {
+                1 => "1 line matches".to_owned(),
+                count => format!("{count} lines match"),
+            };
+            let rests = match watched.suppressed {
+                0 => String::new(),
+                count => format!("; {count} more suppressed, and it rests"),
+            };
+            format!("rule {}: {lines}{rests}", watched.rule)
+        }
+        ProcessEvent::ProcessWatchChanged(changed) => {
+            let rules: Vec<&str> = changed.rules.iter().map(|rule| &*rule.id).collect();
+            format!("watches for {}", rules.join(", "))
+        }
         ProcessEvent::ProcessEnded(ended) => match (&ended.cancelled, &ended.error) {
             (Some(cause), _) => format!("stopped by {cause}"),
             (None, Some(error)) => error.message.clone(),

@@ -3,7 +3,7 @@
 use rye_core::conversation::Message;
 use rye_core::ledger::Usage;
 use rye_core::model::ThreadEvent;
-use rye_core::model::event::{CognitionIn, CognitionReasoning, MessageQueued, SystemPrompt};
+use rye_core::model::event::{CognitionIn, CognitionReasoning, SystemPrompt};
 use rye_core::model::thread::TurnWait;
 use serde_json::Value;
 
@@ -31,8 +31,9 @@ impl ThreadText {
             ThreadEvent::SystemPrompt(SystemPrompt { text }) => {
                 Self::new(text.clone(), String::new(), text)
             }
-            ThreadEvent::MessageQueued(MessageQueued { text, by }) => {
-                Self::new(text.clone(), format!("by {by}"), text)
+            ThreadEvent::MessageQueued(message) => {
+                let text = message.shown();
+                Self::new(text.to_string(), format!("by {}", message.by), &text)
             }
             ThreadEvent::CognitionIn(CognitionIn { turn, source, text }) => {
                 let source = serde_json::to_value(source).unwrap_or_default();

@@ -26,10 +26,12 @@ mod failure;
 mod isolation;
 mod kill;
 mod limits;
+mod log_cursor;
 
 mod approval;
 mod process_end;
 mod process_probe;
+mod process_watch;
 mod suspension;
 
 mod control;
@@ -80,6 +82,7 @@ pub use self::isolation::Isolation;
 pub use self::kill::{AdoptedProcess, EndedProcess, Kill, KillReceipt, Killed};
 pub use self::life::{Illegal, Life, Outcome, Status};
 pub use self::limits::{Below, Limits, MOST_DEPTH, Raisable, Raised, proposed};
+pub use self::log_cursor::LogCursor;
 pub use self::parent_end::{ChildTerms, Fate, ParentEnd, Waits};
 pub use self::process::{
     McpSession, ProcessSpec, ProcessStage, ProcessState, Readiness, ReadySign, RequestedRestart,
@@ -88,6 +91,9 @@ pub use self::process::{
 pub use self::process_end::{EndCause, ProcessEnd};
 pub use self::process_probe::{
     HealthCheck, HttpProbe, PortChoice, PortRef, Ports, Probe, Unready, UnreadyCode,
+};
+pub use self::process_watch::{
+    MOST_WATCH_RULES, ProcessWatch, WatchMinute, WatchRule, WatchStatus, WatchedRule,
 };
 pub use self::raised::Unraised;
 pub use self::round::Round;

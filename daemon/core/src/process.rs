@@ -12,6 +12,8 @@ mod slots;
 mod view;
 
 mod probes;
+mod watch;
+mod watch_request;
 
 mod request;
 
@@ -34,6 +36,8 @@ pub use self::probes::{HealthRequest, HttpRequest, Period, PortValue, ReadyReque
 pub use self::request::ProcessRequest;
 pub use self::slots::{fill_port_slots, port_variable};
 pub use self::view::{ProcessStatus, ProcessView};
+pub use self::watch::{LineSearch, WatchEvents};
+pub use self::watch_request::{WatchRequest, watch_rules};
 
 /// Time after which an attempt that is ready ends a row of failures.
 pub const STABLE: Duration = Duration::from_secs(30);

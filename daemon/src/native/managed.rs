@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rye_core::id::RunId;
 use rye_core::model::event::Warning;
 use rye_core::model::{Event, Failure, Object, Run, RunKind};
-use rye_core::process::{LinePattern, ProcessRequest, ProcessView};
+use rye_core::process::{LinePattern, ProcessRequest, ProcessView, WatchRequest, watch_rules};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -55,6 +56,7 @@ enum Action {
     Logs,
     List,
     Wait,
+    Watch,
     Restart,
 }
 
@@ -99,6 +101,11 @@ pub(super) async fn call(params: Object, session: &Session<'_>) -> Result<Value,
         Action::Restart => restart(handle()?, session).await,
         Action::Logs => logs(handle()?, &params, session).await,
         Action::Wait => wait(handle()?, &params, session).await,
+        Action::Watch => {
+            let handle = handle()?.to_owned();
+            let rules = params.request.watch.unwrap_or_default();
+            watch(&handle, rules, session).await
+        }
     }
 }
 
@@ -131,6 +138,9 @@ async fn start(
 ) -> Result<Value, Failure> {
     let process = request.checked().map_err(invalid)?;
     let owner = owner(session).await?;
+    if !process.watch.is_empty() {
+        require_thread(&owner)?;
+    }
     let started = session.runs.start_process(ProcessStart { process, owner });
     let (run, exists) = started.await.map_err(Refusal::of_run)?;
     let started = session.runs.process_started(run.id.clone());
@@ -204,6 +214,44 @@ async fn owner(session: &Session<'_>) -> Result<ProcessOwner, Failure> {
         }
         run = session.runs.get(parent.clone()).await;
     }
+}
+
+/// Fails unless the owner of a process is a thread, to whose model lines can be a message.
+fn require_thread(owner: &ProcessOwner) -> Result<&RunId, Failure> {
+    match owner {
+        ProcessOwner::Run { record, .. } if record.thread().is_some() => Ok(&record.id),
+        ProcessOwner::Run { .. } | ProcessOwner::Person { .. } => {
+            let text = "`watch` sends lines to the model of the thread that owns the process, and its owner is no thread; \
+                        `action: wait` with `for: line` waits for one";
+            Err(Failure::permanent("watch_needs_thread", text))
+        }
+    }
+}
+
+async fn watch(
+    handle: &str,
+    rules: Vec<WatchRequest>,
+    session: &Session<'_>,
+) -> Result<Value, Failure> {
+    let rules = watch_rules(rules).map_err(invalid)?;
+    if rules.is_empty() {
+        return Err(invalid(
+            "`watch` is missing: a list of {id, match, once, max_per_minute}",
+        ));
+    }
+    let run = only_processes(actionable(session, handle).await?)?;
+    let owner = owner(session).await?;
+    let thread = require_thread(&owner)?;
+    if run.spec.parent.as_ref() != Some(thread) {
+        let text = format!("`{handle}` belongs to another run; its owner alone sets its `watch`");
+        return Err(Failure::permanent("permission_denied", text));
+    }
+    let attempts = run.process().map_or(0, |state| state.attempts);
+    let end = session.process_logs.of(&run.id).end();
+    let from = end.max(LogCursor::at_attempt(attempts));
+    let watched = session.runs.watch_process(run.id.clone(), rules, from);
+    let run = watched.await.map_err(Refusal::of_run)?;
+    Ok(answer(&run, session))
 }
 
 async fn list(all: bool, session: &Session<'_>) -> Result<Value, Failure> {
@@ -294,8 +342,33 @@ fn tail(page: std::io::Result<LogPage>) -> Result<Value, Failure> {
     Ok(document)
 }
 
+/// Waits as requested. A message about lines of the process to the calling thread ends it.
 async fn wait(handle: &str, params: &Params, session: &Session<'_>) -> Result<Value, Failure> {
     let run = process(session, handle).await?;
+    let lines_queued = async {
+        if run.spec.parent.as_ref() != Some(session.run) {
+            return std::future::pending().await;
+        }
+        session.runs.lines_queued(run.id.clone()).await
+    };
+    tokio::select! {
+        biased;
+        waited = wait_for(&run, params, session) => waited,
+        queued = lines_queued => {
+            queued.map_err(Refusal::of_run)?;
+            let mut document = answer(&*process(session, handle).await?, session);
+            document["watched"] = json!(true);
+            Ok(document)
+        }
+    }
+}
+
+async fn wait_for(
+    run: &Arc<Run>,
+    params: &Params,
+    session: &Session<'_>,
+) -> Result<Value, Failure> {
+    let handle = run.id.as_str();
     let most = seconds("timeout", params.timeout.unwrap_or(WAIT))?;
     match params.wait_for {
         None => Err(invalid("`for` is ready, exit or line")),
@@ -323,8 +396,8 @@ async fn wait(handle: &str, params: &Params, session: &Session<'_>) -> Result<Va
             let pattern = params.pattern.as_deref().unwrap_or_default();
             let pattern =
                 LinePattern::parse(pattern).map_err(|why| invalid(format!("`pattern` {why}")))?;
-            let since = cursor(params.since.as_deref(), &run)?;
-            wait_for_line(&run, (&pattern, since, most), session).await
+            let since = cursor(params.since.as_deref(), run)?;
+            wait_for_line(run, (&pattern, since, most), session).await
         }
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::LogCursor;
-use super::file::{self, NEW, OLD, OutputLine};
+use super::file::{self, NEW, OLD, OutputLine, Stream};
 
 /// A reader of lines behind a position, across the replacement of a file by the next one.
 #[derive(Debug)]
@@ -30,8 +30,13 @@ impl Tail {
         }
     }
 
-    /// Returns lines that were written since; an empty list if there are none. Blocks.
-    pub(super) fn read(&mut self) -> io::Result<Vec<OutputLine>> {
+    /// Position behind the last line that was read.
+    pub const fn position(&self) -> LogCursor {
+        self.from
+    }
+
+    /// Returns the first lines that were written since, at most `most`; an empty list if there are none. Blocks.
+    pub fn read(&mut self, most: usize) -> io::Result<Vec<OutputLine>> {
         let mut lines = Vec::new();
         loop {
             // Looked up first: whatever a replaced file has was written before it was replaced.
@@ -43,16 +48,24 @@ impl Tail {
                 return Ok(lines);
             };
             let inode = *inode;
-            while file.read_until(b'\n', &mut self.begun)? > 0 {
+            while lines.len() < most && file.read_until(b'\n', &mut self.begun)? > 0 {
                 let Some(line) = self.begun.strip_suffix(b"\n") else {
                     break;
                 };
                 let line = OutputLine::read(line);
                 self.begun.clear();
-                if let Some(line) = line.filter(|line| line.cursor() > self.from) {
-                    self.from = line.cursor();
+                // The position of a note may be behind lines that follow it.
+                let is_note = |line: &OutputLine| line.stream == Stream::Note;
+                let is_new = |line: &OutputLine| is_note(line) || line.cursor() > self.from;
+                if let Some(line) = line.filter(is_new) {
+                    if !is_note(&line) {
+                        self.from = line.cursor();
+                    }
                     lines.push(line);
                 }
+            }
+            if lines.len() >= most {
+                return Ok(lines);
             }
             if newest.is_none_or(|newest| newest == inode) {
                 return Ok(lines);

@@ -180,6 +180,8 @@ fn start_request(request: v1::StartProcessRequest) -> ProcessRequest {
         grace: seconds(request.grace_ms),
         isolation: decode::given(&request.isolation),
         survive: Some(request.survive),
+        // A person has no model that lines could be a message to.
+        watch: None,
     }
 }
 

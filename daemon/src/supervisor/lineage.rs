@@ -17,8 +17,8 @@ use rye_core::id::{ItemRef, RunId};
 use rye_core::ledger::{Cost, Denied};
 use rye_core::model::event::Emitted;
 use rye_core::model::{
-    Event, Failure, Fate, Kill, Killed, Life, Limits, Object, ParentEnd, Run, RunKind, Spec,
-    SuspendReason,
+    Event, Failure, Fate, Kill, Killed, Life, Limits, LogCursor, Object, ParentEnd, Run, RunKind,
+    Spec, SuspendReason, WatchRule,
 };
 use rye_core::money::Usd;
 use rye_core::thread::ThreadOrder;
@@ -443,6 +443,21 @@ impl Runs for Shared {
     ) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
         let this = self.supervisor();
         Box::pin(async move { Ok(this.process_ready(&run, most).await?) })
+    }
+
+    fn watch_process(
+        &self,
+        run: RunId,
+        rules: Vec<WatchRule>,
+        from: LogCursor,
+    ) -> BoxFuture<'_, Result<Arc<Run>, Refusal>> {
+        let this = self.supervisor();
+        Box::pin(async move { Ok(this.watch_process(&run, rules, from).await?) })
+    }
+
+    fn lines_queued(&self, process: RunId) -> BoxFuture<'_, Result<(), Refusal>> {
+        let this = self.supervisor();
+        Box::pin(async move { Ok(this.lines_queued(&process).await?) })
     }
 
     fn emit(&self, run: RunId, name: String, content: Value) -> BoxFuture<'_, Result<(), Refusal>> {

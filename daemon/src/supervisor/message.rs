@@ -53,6 +53,7 @@ pub(super) fn queue_message(run: &Run, text: &str, by: &str) -> Result<Change, E
     let event = MessageQueued {
         text: text.to_owned(),
         by: by.to_owned(),
+        lines: None,
     };
     Ok(Change::event(&run.id, event.into()))
 }

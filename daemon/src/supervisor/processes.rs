@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use rye_core::capability::Layer;
 use rye_core::id::RunId;
-use rye_core::model::event::{ChildStarted, ProcessRestartRequested};
+use rye_core::model::event::{ChildStarted, ProcessRestartRequested, ProcessWatchChanged};
 use rye_core::model::{
-    Event, Limits, ProcessSpec, ProcessStage, ProcessState, RequestedRestart, Run, RunKind, Spec,
-    Status,
+    Event, Limits, LogCursor, MOST_WATCH_RULES, ProcessSpec, ProcessStage, ProcessState,
+    RequestedRestart, Run, RunKind, Spec, Status, WatchRule,
 };
 
 use super::admission::process_tool;
@@ -21,7 +21,7 @@ use super::handle::Supervisor;
 use super::lineage::ALWAYS;
 use super::request::{Lineage, Start};
 use crate::port::{ProcessOwner, ProcessStart};
-use rye_journal::{Change, Filter};
+use rye_journal::{Change, Filter, RefusalReason, Refused};
 
 /// Runs per page of a listing.
 const PAGE: usize = 1000;
@@ -219,6 +219,63 @@ impl Supervisor {
                 .is_none_or(|state| state.ready_since().is_some())
         };
         self.process_until(id, most, is_ready).await
+    }
+
+    /// Adds `rules` to the process `id`, or begins those with the same ids anew, for the lines after `from`.
+    pub async fn watch_process(
+        &self,
+        id: &RunId,
+        rules: Vec<WatchRule>,
+        from: LogCursor,
+    ) -> Result<Arc<Run>, Error> {
+        let run = self.live_run(id, "watched").await?;
+        self.require_process(&run)?;
+        let changed = Event::from(ProcessWatchChanged { rules, from });
+        match self
+            .journal()
+            .commit(vec![Change::event(id, changed)])
+            .await
+        {
+            Ok(committed) => self.journal().published(committed.ticket).await?,
+            Err(rye_journal::Error::Refused(Refused {
+                why: RefusalReason::Illegal(_) | RefusalReason::NotLive,
+                ..
+            })) => {
+                let run = self.live_run(id, "watched").await?;
+                let problem = match &run.cancel {
+                    Some(cause) => format!("it is being stopped by {cause}"),
+                    None => format!(
+                        "it has at most {MOST_WATCH_RULES} rules; those with the ids of earlier ones take their places"
+                    ),
+                };
+                return Err(Error::Unfit {
+                    run: id.clone(),
+                    problem,
+                });
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.run_of(id).await
+    }
+
+    /// Resolves when a message about lines of the process `id` waits for the thread that owns it; never if none does
+    /// before the process has ended.
+    pub async fn lines_queued(&self, id: &RunId) -> Result<(), Error> {
+        loop {
+            // A commit after this record shows in the queue, which is read later.
+            let run = self.run_of(id).await?;
+            if let Some(owner) = &run.spec.parent {
+                let owner = self.run_of(owner).await?;
+                let queue = owner.thread().map(|thread| &thread.queue);
+                if queue.is_some_and(|queue| queue.about_lines().any(|of| of.process == *id)) {
+                    return Ok(());
+                }
+            }
+            if run.status().is_terminal() {
+                std::future::pending::<()>().await;
+            }
+            self.moved_on(&run).await?;
+        }
     }
 
     async fn process_until(

@@ -11,7 +11,9 @@ use rye_core::clock::Clock;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::{Caps, Cost, Denied};
 use rye_core::machine::CallOutcome;
-use rye_core::model::{Budget, Death, Failure, Kill, Killed, Run, RunEvent, Spec, Task};
+use rye_core::model::{
+    Budget, Death, Failure, Kill, Killed, LogCursor, Run, RunEvent, Spec, Task, WatchRule,
+};
 use rye_core::money::Usd;
 use rye_core::state::Change;
 use rye_host::clock::HostClock;
@@ -114,6 +116,19 @@ impl Runs for NoOtherRuns {
     }
 
     fn process_ready(&self, _run: RunId, _most: Duration) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn watch_process(
+        &self,
+        _run: RunId,
+        _rules: Vec<WatchRule>,
+        _from: LogCursor,
+    ) -> Answer<'_, Arc<Run>> {
+        unreachable!("{NOBODY}")
+    }
+
+    fn lines_queued(&self, _process: RunId) -> Answer<'_, ()> {
         unreachable!("{NOBODY}")
     }
 

@@ -29,7 +29,8 @@
 //! of the model plus 1. `tool_result` is a part of one of the newest results. `contains` is a part of the newest text
 //! of the user.
 //!
-//! A value `$threads` in the input of a call is replaced by the list of the `thread_id`s in the newest results.
+//! A value `$threads` in the input of a call is replaced by the list of the `thread_id`s in the newest results, and
+//! `$handle` by the newest `handle_id` in all results.
 //!
 //! Keys of a stream: `pace_ms` is the pause between events. `hold: NAME` or `{name, before: EVENTS}` waits for
 //! [`ModelServer::release`]. `slow_headers: MILLISECONDS` or `NAME` delays the headers. `huge: BYTES` is a text in one

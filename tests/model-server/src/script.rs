@@ -202,32 +202,43 @@ impl Reply {
 /// Placeholder in an input for the ids of the threads in the newest results.
 const THREADS: &str = "$threads";
 
-/// Replaces [`THREADS`] in `input` by `threads`.
-fn with_threads(input: &mut Value, threads: &[Value]) {
+/// Placeholder in an input for the newest `handle_id` in the results of the conversation.
+const HANDLE: &str = "$handle";
+
+/// Replaces [`THREADS`] in `input` by `threads`, and [`HANDLE`] by `handle`.
+fn fill(input: &mut Value, threads: &[Value], handle: &Value) {
     match input {
         Value::String(text) if text == THREADS => *input = Value::Array(threads.to_vec()),
+        Value::String(text) if text == HANDLE => *input = handle.clone(),
         Value::Array(list) => list
             .iter_mut()
-            .for_each(|value| with_threads(value, threads)),
+            .for_each(|value| fill(value, threads, handle)),
         Value::Object(map) => map
             .values_mut()
-            .for_each(|value| with_threads(value, threads)),
+            .for_each(|value| fill(value, threads, handle)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
 impl Message {
-    /// Returns the message with the placeholders filled from the newest results of a request.
-    pub(super) fn filled(&self, results: &[String]) -> Self {
-        let threads = results.iter().filter_map(|result| {
+    /// Returns the message with the placeholders filled from the results of a request.
+    pub(super) fn filled(&self, asked: &ParsedRequest) -> Self {
+        let field = |result: &String, name: &str| {
             let result: Value = serde_json::from_str(result).ok()?;
-            result.get("thread_id").cloned()
-        });
-        let threads: Vec<Value> = threads.collect();
+            result.get(name).cloned()
+        };
+        let threads = asked.results.iter();
+        let threads: Vec<Value> = threads
+            .filter_map(|result| field(result, "thread_id"))
+            .collect();
+        let turns = asked.messages.iter().rev();
+        let mut results = turns.flat_map(|turn| turn.results.iter().rev());
+        let handle = results.find_map(|result| field(result, "handle_id"));
+        let handle = handle.unwrap_or_default();
         let mut filled = self.clone();
         for part in &mut filled.content {
             if let Part::Call { input, .. } = part {
-                with_threads(input, &threads);
+                fill(input, &threads, &handle);
             }
         }
         filled

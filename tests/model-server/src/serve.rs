@@ -158,7 +158,7 @@ async fn reply_to(
             } = status;
             Ok(refusal(asked.api, code, &error, retry_after))
         }
-        Kind::Message(message) => Ok(match steps(&message.filled(&asked.results), asked) {
+        Kind::Message(message) => Ok(match steps(&message.filled(asked), asked) {
             Ok(steps) => {
                 let answer = Arc::new(Answer::new(message.stops(), &wire.alive));
                 watch.shared().record().history.answer(asked, &answer);

@@ -50,7 +50,7 @@ fn assert_counted(lines: &[String], word: &str) {
 
 /// The ways in which a daemon ends.
 #[derive(Debug, Clone, Copy)]
-enum End {
+pub(super) enum End {
     Daemon,
     Parent,
     Both,
@@ -59,7 +59,7 @@ enum End {
 
 const ENDS: [End; 4] = [End::Daemon, End::Parent, End::Both, End::Stop];
 
-fn end(world: &World, daemon: Daemon, how: End) {
+pub(super) fn end(world: &World, daemon: Daemon, how: End) {
     match how {
         End::Daemon => daemon.kill(),
         End::Parent => processes::send(daemon.parent_pid(), Signal::SIGKILL),

@@ -1,4 +1,5 @@
-//! A root directive whose children build an application in waves. The root pays for everything.
+//! A root directive whose children build an application in waves, the last one with a server that runs. The root pays
+//! for everything.
 
 use std::fmt::Write as _;
 
@@ -9,13 +10,14 @@ use serde_json::{Value, json};
 use super::children::completed;
 use super::{account, payloads, start};
 
-/// Directives below the root: the reserved share, and the tokens of their only turn.
+/// Directives below the root: the reserved share, and the tokens of their last turn.
 const WORKERS: [(&str, &str, [u32; 2]); 5] = [
     ("scaffold", "0.20", [15_000, 5_000]),
     ("db", "0.80", [25_000, 40_000]),
     ("api", "0.80", [60_000, 40_000]),
     ("ui", "0.80", [55_000, 50_000]),
-    ("integration", "0.80", [55_000, 20_000]),
+    // After a turn of 15,000 and 10,000, in which it tests the server.
+    ("integration", "0.80", [40_000, 10_000]),
 ];
 
 /// Usage of each turn of the root: 0.017 US dollars.
@@ -35,6 +37,25 @@ fn bash(command: &str) -> String {
     )
 }
 
+/// A call of the tool of managed processes.
+fn manages(parameters: &Value) -> String {
+    let input =
+        json!({"item_id": "rye/agent/threads/managed_subprocess", "parameters": parameters});
+    format!("{{name: rye_execute, input: {input}}}")
+}
+
+/// The server of the application: it answers after a while, and writes its address to a file.
+fn server() -> Value {
+    let command = "sleep 0.2; echo http://127.0.0.1:$PORT_HTTP/index.html > url; exec python3 -u -m http.server $PORT_HTTP --bind 127.0.0.1";
+    json!({
+        "action": "start", "name": "dev", "command": command, "cwd": "task-manager", "ports": {"http": "auto"},
+        "ready_pattern": "Serving HTTP on .* port \\d+",
+    })
+}
+
+/// The command by which the last child tests the server.
+const REQUEST: &str = "python3 -c \"import urllib.request as u; print(u.urlopen(open(\\\"task-manager/url\\\").read().strip()).read())\"";
+
 fn script() -> String {
     let waits = "{name: rye_execute, input: {item_id: rye/agent/threads/wait_threads, parameters: {thread_ids: $threads, timeout: 0}}}";
     let scaffold = "{name: rye_execute, input: {item_type: directive, item_id: t/scaffold}}";
@@ -44,10 +65,10 @@ fn script() -> String {
         waits.to_owned(),
         starts("ui"),
         waits.to_owned(),
-        bash("echo ready on port 5173 > server"),
+        manages(&server()),
         starts("integration"),
         waits.to_owned(),
-        bash("rm server && echo stopped"),
+        manages(&json!({"action": "stop", "handle_id": "$handle"})),
     ];
     let mut script = String::new();
     for (turn, calls) in (1..).zip(turns) {
@@ -67,6 +88,13 @@ fn script() -> String {
         "- when: {{directive: build, turn: 10, tool_result: stopped}}\n  reply: {{text: It is built., {TURN}}}"
     );
     for (name, _, [input, output]) in WORKERS {
+        if name == "integration" {
+            let _written = writeln!(
+                script,
+                "- when: {{directive: {name}, turn: 1}}\n  reply: {{calls: [{}], usage: {{input: 15000, output: 10000}}}}",
+                bash(REQUEST)
+            );
+        }
         let gate = match name {
             "db" | "api" => format!("slow_headers: {name}, "),
             _ => String::new(),
@@ -89,11 +117,14 @@ fn nanos(amount: &Value) -> u64 {
 fn directive_waves_charge_everything_to_root() {
     let server = ModelServer::start(&script());
     let world = World::with_models(&server);
+    world.write("task-manager/index.html", "<h1>Tasks</h1>");
     let permissions = "<limits turns=\"12\" spend=\"3.00\"/><permissions><execute><directive>t/*</directive>\
                        <tool>rye/agent/threads/*</tool><tool>rye/bash</tool></execute></permissions>";
     world.directive("t/build", permissions, "", "Build a task manager.");
     for (name, share, _) in WORKERS {
-        let limits = format!("<limits spend=\"{share}\"/>");
+        let limits = format!(
+            "<limits spend=\"{share}\"/><permissions><execute><tool>rye/bash</tool></execute></permissions>"
+        );
         world.directive(&format!("t/{name}"), &limits, "", "Do your part.");
     }
     let _daemon = world.start("");
@@ -150,7 +181,7 @@ fn directive_waves_charge_everything_to_root() {
         .to_string();
     assert_eq!(
         tree.matches("\"state\":\"closed\"").count(),
-        6,
+        7,
         "nothing is reserved any more: {tree}"
     );
     assert_eq!(asks(&server.requests(), "build"), 10);
@@ -161,5 +192,29 @@ fn directive_waves_charge_everything_to_root() {
         (&json!(true), &json!(0.97)),
         "{wave}"
     );
-    assert_eq!(world.record(&root)["spawn_count"], 5);
+    let started: Value = serde_json::from_str(waits[6]["output"].as_str().unwrap()).unwrap();
+    assert_eq!(
+        (&started["ready"], &started["name"]),
+        (&json!(true), &json!("dev")),
+        "{started}"
+    );
+    let handle = started["handle_id"].as_str().unwrap();
+    let tree = world.ryectl("tree --json").arg(&root).ok().json();
+    let children = tree[0]["children"].as_array().unwrap().iter();
+    let mut ids = children.map(|run| run["run_id"].as_str().unwrap());
+    let integration = ids.find(|id| id.contains("integration")).unwrap();
+    let tested = payloads(&world, integration, "tool_call_result");
+    assert!(
+        tested[0].to_string().contains("<h1>Tasks</h1>"),
+        "{tested:?}"
+    );
+    let dev = world.record(handle);
+    assert_eq!(
+        (&dev["status"], &dev["parent_id"]),
+        (&json!("cancelled"), &json!(root)),
+        "{dev}"
+    );
+    let stopped: Value = serde_json::from_str(waits[9]["output"].as_str().unwrap()).unwrap();
+    assert_eq!(stopped["stopped"], true, "{stopped}");
+    assert_eq!(world.record(&root)["spawn_count"], 6);
 }

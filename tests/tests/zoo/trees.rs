@@ -16,7 +16,7 @@ const WARM_UP: u64 = 4;
 
 /// What a daemon holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Held {
+pub(super) struct Held {
     descriptors: usize,
     /// Without those of the index, whose number grows to a bound of its own.
     threads: usize,
@@ -27,7 +27,7 @@ struct Held {
 
 impl Held {
     /// Counts what the daemon `pid` and its parent hold. `cgroups` is the directory of the attempts.
-    fn count(pid: i32, parent: i32, cgroups: Option<&Path>) -> Self {
+    pub(super) fn count(pid: i32, parent: i32, cgroups: Option<&Path>) -> Self {
         let entries = |directory: &Path| {
             let entries = fs::read_dir(directory).into_iter().flatten().flatten();
             entries.map(|entry| entry.path()).collect::<Vec<PathBuf>>()
@@ -49,7 +49,7 @@ impl Held {
     }
 
     /// True if there is not more than `before` of anything.
-    fn is_within(self, before: Self) -> bool {
+    pub(super) fn is_within(self, before: Self) -> bool {
         self.descriptors <= before.descriptors
             && self.threads <= before.threads
             && self.zombies <= before.zombies

@@ -137,6 +137,8 @@ events! {
         ProcessUnready(ProcessUnready) => PLAIN,
         ProcessRestartRequested(ProcessRestartRequested) => PLAIN.during(While::NotCancelled),
         ProcessRestartScheduled(ProcessRestartScheduled) => PLAIN,
+        ProcessWatched(ProcessWatched) => BEGINS,
+        ProcessWatchChanged(ProcessWatchChanged) => BEGINS.during(While::NotCancelled),
         ProcessEnded(ProcessEnded) => ENDS,
     }
 }

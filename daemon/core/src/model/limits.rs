@@ -190,10 +190,6 @@ impl Raised {
     }
 }
 /// True if a count is left out of the stored form.
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks for this form"
-)]
-pub(super) const fn is_zero(number: &u32) -> bool {
-    *number == 0
+pub(super) fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }

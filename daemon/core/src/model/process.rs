@@ -10,6 +10,7 @@ use super::attempt::Attempt;
 use super::isolation::Isolation;
 use super::process_end::ProcessEnd;
 use super::process_probe::{HealthCheck, HttpProbe, PortChoice, PortRef, Ports, Unready};
+use super::process_watch::{ProcessWatch, WatchRule};
 use crate::clock::Timestamp;
 use crate::id::ItemId;
 
@@ -46,6 +47,9 @@ pub struct ProcessSpec {
     /// True if the process keeps running while the daemon is away.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub survive: bool,
+    /// Rules by which lines of its output are messages to the thread that owns it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub watch: Vec<WatchRule>,
     /// Set if a session with an MCP server starts it, which then holds its input and output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp: Option<McpSession>,
@@ -198,6 +202,8 @@ pub struct ProcessState {
     /// The end of the last attempt that has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_end: Option<Arc<ProcessEnd>>,
+    #[serde(default, skip_serializing_if = "ProcessWatch::is_empty")]
+    pub watch: ProcessWatch,
 }
 
 impl ProcessState {

@@ -20,6 +20,7 @@ mod queue;
 mod recent;
 mod repeated;
 mod turn_wait;
+mod watch_message;
 
 use std::sync::Arc;
 
@@ -38,6 +39,7 @@ pub use queue::{MOST_MESSAGE_BYTES, MOST_QUEUED, Queue};
 pub use recent::Recent;
 pub use repeated::Repeated;
 pub use turn_wait::{TurnWait, WaitsFor};
+pub use watch_message::{MOST_WATCH_BYTES, MOST_WATCH_LINES, WatchMessage};
 
 /// Limit of the characters of the last text of a thread in its result.
 pub(super) const MOST_RESULT_CHARS: usize = 4000;

@@ -6,6 +6,7 @@ mod items;
 mod process_transitions;
 mod thread_transitions;
 mod tool_transitions;
+mod watch_transitions;
 
 use std::sync::Arc;
 
@@ -99,7 +100,7 @@ impl Work {
             RunKind::Graph => Self::Graph(graph::GraphState::create(spec)),
             RunKind::Thread => Self::Thread(thread::ThreadState::create(spec)),
             RunKind::Tool => Self::Tool(tool::ToolState::default()),
-            RunKind::Process => Self::Process(process::ProcessState::default()),
+            RunKind::Process => Self::Process(process::ProcessState::create(spec)),
         }
     }
 

@@ -56,7 +56,7 @@ impl LinePattern {
 }
 
 /// Returns `line` without the control sequences of terminals (`ESC [ … letter`).
-fn without_colours(line: &str) -> Cow<'_, str> {
+pub(super) fn without_colours(line: &str) -> Cow<'_, str> {
     if !line.contains("\u{1b}[") {
         return line.into();
     }

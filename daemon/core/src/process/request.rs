@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::probes::{self, HealthRequest, PortValue, ReadyRequest, milliseconds};
 use super::slots;
+use super::watch_request::{WatchRequest, watch_rules};
 use crate::model::{Isolation, Object, ProcessSpec, RestartPolicy};
 
 const DEFAULT_READY_SECONDS: f64 = 30.0;
@@ -35,6 +36,7 @@ pub struct ProcessRequest {
     pub grace: Option<f64>,
     pub isolation: Option<String>,
     pub survive: Option<bool>,
+    pub watch: Option<Vec<WatchRequest>>,
 }
 
 impl ProcessRequest {
@@ -100,6 +102,7 @@ impl ProcessRequest {
             ports,
             healthy: healthy.transpose()?,
             mcp: None,
+            watch: watch_rules(self.watch.unwrap_or_default())?,
         };
         slots::check(&spec)?;
         Ok(spec)
@@ -217,6 +220,7 @@ mod tests {
             ("grace", json!(-1)),
             ("env", json!({"A": [1]})),
             ("ports", json!({"A": 1})),
+            ("watch", json!([{"id": "a b", "match": "x"}])),
         ] {
             let mut request = json!({"command": "x"});
             request[key] = value.clone();

@@ -41,6 +41,7 @@ fn machine_with(restart: RestartPolicy, ports: BTreeMap<String, PortChoice>) -> 
         survive: false,
         ports,
         healthy: None,
+        watch: Vec::new(),
     };
     let spec = Spec {
         project: "/p".into(),

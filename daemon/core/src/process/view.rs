@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use crate::clock::Timestamp;
 use crate::id::{ItemId, RunId};
-use crate::model::{Object, Outcome, Ports, ProcessEnd, ProcessStage, Run, Unready};
+use crate::model::{
+    Object, Outcome, Ports, ProcessEnd, ProcessStage, ProcessWatch, Run, Unready, WatchedRule,
+};
 
 /// The state of a managed process.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +39,7 @@ pub struct ProcessView {
     pub ports: Ports,
     /// The reason for which the attempt in flight was not ready in time.
     pub why: Option<Unready>,
+    pub watch: ProcessWatch,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +122,7 @@ impl ProcessView {
             server: spec.mcp.as_ref().map(|mcp| mcp.server.clone()),
             ports: state.ports.clone(),
             why: attempt.and(state.unready.as_deref().cloned()),
+            watch: state.watch.clone(),
         })
     }
 
@@ -187,7 +191,11 @@ impl ProcessView {
             "args": self.args,
             "cwd": self.cwd,
             "survive": self.survive,
+<<<<<<< HEAD
             "server": self.server,
+=======
+            "watch": self.watch.rules.iter().map(WatchedRule::to_json).collect::<Value>(),
+>>>>>>> wa
         })
     }
 }

@@ -89,7 +89,7 @@ impl ThreadMachine {
             let told = CognitionIn {
                 turn,
                 source: Source::Message,
-                text: text.to_owned(),
+                text: text.into_owned(),
             };
             self.record(now, &mut events, told);
         }

@@ -87,6 +87,7 @@ fn process_task() -> Task {
         }),
         isolation: None,
         mcp: None,
+        watch: Vec::new(),
     }))
 }
 
@@ -111,6 +112,27 @@ fn process_ready() -> Event {
 fn process_unready() -> Event {
     let why = json!({"code": "port_foreign", "port": 9000, "pid": 8, "comm": "x"});
     event("process_unready", &json!({"attempt": 1, "why": why}))
+}
+
+fn watch_changed() -> Event {
+    let rules = [
+        json!({"id": "errors", "match": "^E", "max_per_minute": 60}),
+        json!({"id": "done", "match": "done", "once": true, "max_per_minute": 1}),
+    ];
+    event(
+        "process_watch_changed",
+        &json!({"rules": rules, "from": "0.0"}),
+    )
+}
+
+fn watched() -> Event {
+    let minute = json!({"from": at(5), "matched": 3});
+    event(
+        "process_watched",
+        &json!({
+            "rule": "errors", "from": "0.0", "to": "1.90", "lines": 1, "matched": 3, "suppressed": 3, "minute": minute,
+        }),
+    )
 }
 
 fn restart_asked() -> Event {
@@ -333,6 +355,16 @@ fn nudged() -> Event {
     )
 }
 
+fn lines_queued() -> Event {
+    event(
+        "message_queued",
+        &json!({
+            "text": "", "by": "the process web-1-a", "id": "0123456789abcdef", "process": "web-1-a", "rule": "errors",
+            "lines": ["Error: <b>"], "more": 2, "suppressed": 3,
+        }),
+    )
+}
+
 fn message_queued() -> Event {
     event(
         "message_queued",
@@ -432,7 +464,10 @@ fn records() -> Vec<(&'static str, Stored)> {
         ("graph_suspended", walk(&[step(None), done(), suspended()])),
         ("graph_ended", walk(&[step(None), done(), end()])),
         ("thread_composing", run(thread_task(), &[owned()])),
-        ("thread_before", thread(&[nudged(), message_queued()])),
+        (
+            "thread_before",
+            thread(&[nudged(), message_queued(), lines_queued()]),
+        ),
         (
             "thread_calling",
             thread(&[&[nudged()][..], &turn(), &[call_started(0)]].concat()),
@@ -493,6 +528,10 @@ fn processes() -> Vec<(&'static str, Stored)> {
         (
             "process_up",
             managed(&[launched(), process(), process_ready(), restart_asked()]),
+        ),
+        (
+            "process_watching",
+            managed(&[watch_changed(), launched(), watched()]),
         ),
         (
             "process_paused",

@@ -7,9 +7,12 @@ use serde_json::{Value, json};
 
 use crate::clock::Timestamp;
 use crate::model::failure::Failure;
+use crate::model::limits::is_zero;
+use crate::model::log_cursor::LogCursor;
 use crate::model::process::{ReadySign, RestartReason};
 use crate::model::process_end::ProcessEnd;
 use crate::model::process_probe::{Ports, Unready};
+use crate::model::process_watch::{WatchMinute, WatchRule};
 
 /// An attempt is about to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +60,33 @@ pub struct ProcessRestartScheduled {
     /// The failure of the attempt before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
+}
+
+/// Lines matched a rule: they are part of a message to the thread that owns the process, in the same commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessWatched {
+    pub rule: String,
+    /// Position up to which matches of the rule were on record.
+    pub from: LogCursor,
+    /// Position up to which they are now.
+    pub to: LogCursor,
+    /// Number of lines in the message.
+    pub lines: u64,
+    /// Number of lines that matched, without those that were suppressed.
+    pub matched: u64,
+    /// Number of lines that matched after the rule had its matches of a minute. With any it rests.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub suppressed: u64,
+    /// The minute in which the last match is counted.
+    pub minute: WatchMinute,
+}
+
+/// The owner of the process added rules, or rules with the same ids begin anew.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessWatchChanged {
+    pub rules: Vec<WatchRule>,
+    /// Position after which their lines begin.
+    pub from: LogCursor,
 }
 
 /// No attempt follows.

@@ -1,5 +1,6 @@
 //! The facts about a thread.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use crate::ledger::Usage;
 use crate::model::attempt::Effect;
 use crate::model::failure::Failure;
 use crate::model::limits::Limits;
-use crate::model::thread::{Class, MessagePart, TurnWait};
+use crate::model::thread::{Class, MessagePart, TurnWait, WatchMessage};
 
 /// The thread starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -61,9 +62,23 @@ pub struct CognitionIn {
 /// A message for the thread was queued; its model receives it before its next call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MessageQueued {
+    /// The message; empty if it has lines of a process.
     pub text: String,
     /// The sender.
     pub by: String,
+    /// Lines of a process, which are the message or join the one with the same id.
+    #[serde(default, flatten)]
+    pub lines: Option<WatchMessage>,
+}
+
+impl MessageQueued {
+    /// Returns the message as the model receives it, if it joins no other one.
+    pub fn shown(&self) -> Cow<'_, str> {
+        match &self.lines {
+            Some(lines) => lines.to_string().into(),
+            None => (&*self.text).into(),
+        }
+    }
 }
 
 /// The model is called: a turn begins, or is tried again.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::event::{
     ProcessEnded, ProcessLaunched, ProcessReady, ProcessRestartRequested, ProcessRestartScheduled,
-    ProcessUnready,
+    ProcessUnready, ProcessWatchChanged, ProcessWatched,
 };
 
 fn launched(attempt: u32) -> Event {
@@ -48,6 +48,34 @@ fn scheduled(attempt: u32) -> Event {
     .into()
 }
 
+fn watch() -> Event {
+    let rule = WatchRule {
+        id: "r".into(),
+        pattern: "x".into(),
+        once: false,
+        max_per_minute: 1,
+    };
+    ProcessWatchChanged {
+        rules: vec![rule],
+        from: LogCursor::default(),
+    }
+    .into()
+}
+
+fn watched() -> Event {
+    let from = Timestamp::from_ms(1);
+    ProcessWatched {
+        rule: "r".into(),
+        from: LogCursor::default(),
+        to: LogCursor::at_attempt(1),
+        lines: 1,
+        matched: 1,
+        suppressed: 0,
+        minute: WatchMinute { from, matched: 1 },
+    }
+    .into()
+}
+
 fn ended() -> Event {
     ProcessEnded {
         restarts: 1,
@@ -66,6 +94,8 @@ pub(super) fn events() -> Vec<(&'static str, Event)> {
         ("ready", ready(1)),
         ("unready", unready(1)),
         ("asked", asked()),
+        ("watch", watch()),
+        ("watched", watched()),
         ("scheduled2", scheduled(2)),
         ("over", ended()),
     ]
@@ -81,28 +111,37 @@ fn after(events: &[Event]) -> Run {
 fn process_accepts_exactly_the_events_of_its_stage() {
     for (stage, run, own) in [
         ("created", fresh(RunKind::Process), "over"),
-        ("new", running(RunKind::Process), "launched asked over"),
+        (
+            "new",
+            running(RunKind::Process),
+            "launched asked watch over",
+        ),
         (
             "starting",
             after(&[launched(1)]),
-            "ready unready asked scheduled2 over",
+            "ready unready asked watch scheduled2 over",
         ),
         (
             "unready",
             after(&[launched(1), unready(1)]),
-            "ready unready asked scheduled2 over",
+            "ready unready asked watch scheduled2 over",
         ),
         (
             "up",
             after(&[launched(1), ready(1)]),
-            "asked scheduled2 over",
+            "asked watch scheduled2 over",
         ),
         (
             "paused",
             after(&[launched(1), scheduled(2)]),
-            "launched2 asked over",
+            "launched2 asked watch over",
         ),
-        ("ended", after(&[launched(1), ended()]), ""),
+        (
+            "watching",
+            after(&[watch(), launched(1)]),
+            "ready unready asked watch watched scheduled2 over",
+        ),
+        ("ended", after(&[watch(), launched(1), ended()]), ""),
     ] {
         let taken: Vec<_> = events()
             .into_iter()

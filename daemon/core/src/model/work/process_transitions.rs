@@ -9,9 +9,19 @@ use crate::model::event::{Event, ProcessEnded, ProcessEvent, ProcessLaunched};
 use crate::model::life::Outcome;
 use crate::model::process::{ProcessStage, ProcessState, RequestedRestart, RestartReason};
 use crate::model::process_end::ProcessEnd;
+use crate::model::process_watch::ProcessWatch;
 use crate::model::spec::Spec;
 
 impl ProcessState {
+    /// Returns the initial state of a process of `spec`.
+    pub(super) fn create(spec: &Spec) -> Self {
+        let rules = spec.process().map(|process| &*process.watch);
+        Self {
+            watch: ProcessWatch::new(rules.unwrap_or_default()),
+            ..Self::default()
+        }
+    }
+
     /// The only transition of the work. Returns `false` and changes nothing if `event` is impossible in this state.
     pub(super) fn apply(&mut self, at: Timestamp, event: &ProcessEvent) -> bool {
         match event {
@@ -64,6 +74,8 @@ impl ProcessState {
                     self.requested = RequestedRestart::None;
                 }
             }
+            ProcessEvent::ProcessWatched(watched) => return self.watch.record(watched),
+            ProcessEvent::ProcessWatchChanged(changed) => return self.watch.change(changed),
             ProcessEvent::ProcessEnded(ended) => {
                 if let Some(end) = &ended.end {
                     self.last_end = Some(Arc::new(end.clone()));

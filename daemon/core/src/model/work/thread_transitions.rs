@@ -199,7 +199,10 @@ impl ThreadState {
             ThreadEvent::SystemPrompt(_) => self.at == At::Composing,
             ThreadEvent::PromptComposed(composed) => self.compose(composed),
             ThreadEvent::CognitionIn(received) => self.deliver(received.source, &received.text),
-            ThreadEvent::MessageQueued(message) => self.queue.push(&message.text),
+            ThreadEvent::MessageQueued(message) => match &message.lines {
+                Some(lines) => self.queue.push_lines(lines),
+                None => self.queue.push(&message.text),
+            },
             ThreadEvent::StepStart(start) => self.begin(start),
             ThreadEvent::CognitionReasoning(_) | ThreadEvent::RetrySucceeded(_) => {
                 self.turn().is_some()

@@ -124,6 +124,7 @@ fn live(mut stage: Stage, dice: &mut Dice, seed: u64) -> Status {
             stage.others(MessageQueued {
                 text: format!("message {number}"),
                 by: "me".to_owned(),
+                lines: None,
             });
         }
         stage.pass(dice.below(400));
@@ -297,7 +298,8 @@ fn check_messages(stage: &Stage, seed: u64) {
         }
     }
     let thread = stage.run().thread().unwrap();
-    let waiting = thread.queue.texts();
+    let waiting: Vec<_> = thread.queue.texts().collect();
+    let waiting = waiting.iter().map(|text| &**text);
     let known: Vec<&str> = told.iter().copied().chain(waiting).collect();
     assert_eq!(
         known, said,

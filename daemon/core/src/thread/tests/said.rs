@@ -12,6 +12,7 @@ fn queued(text: &str) -> MessageQueued {
     MessageQueued {
         text: text.to_owned(),
         by: "me".to_owned(),
+        lines: None,
     }
 }
 
