@@ -104,6 +104,15 @@ pub(crate) struct StartProcess {
     /// What it may reach: `none`, `scoped` or `sandbox`; `scoped` by default.
     #[arg(long, value_name = "LEVEL")]
     pub(crate) isolation: Option<String>,
+    /// Most memory of the process and all that it starts, such as 512MiB or 2GiB.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
+    /// Most processes and threads.
+    #[arg(long, value_name = "N")]
+    pub(crate) pids: Option<u64>,
+    /// Most processors that it uses at once, such as 1.5.
+    #[arg(long, value_name = "N")]
+    pub(crate) cpu: Option<f64>,
     /// Keep it running while the daemon is away.
     #[arg(long)]
     pub(crate) survive: bool,

@@ -65,11 +65,11 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::ProcessStarted(started) => {
             let level = started.isolation.filter(|level| !level.is_default());
             let level = level.map(|level| format!(", isolation {}", level.as_str()));
-            format!(
-                "process {}{}",
-                started.process.pid,
-                level.unwrap_or_default()
-            )
+            let limits = Some(started.resources).filter(|limits| !limits.is_empty());
+            let limits = limits.map(|limits| format!(", limits: {limits}"));
+            let pid = started.process.pid;
+            let (level, limits) = (level.unwrap_or_default(), limits.unwrap_or_default());
+            format!("process {pid}{level}{limits}")
         }
         RunEvent::CallbackStarted(started) => {
             format!("its program started {} as {}", started.item, started.child)

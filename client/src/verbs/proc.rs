@@ -64,6 +64,12 @@ async fn start(asked: cli::StartProcess, session: &mut Session) -> Result<Exit, 
         };
         env.insert(name.to_owned(), value.to_owned());
     }
+    let is_limited = asked.memory.is_some() || asked.pids.is_some() || asked.cpu.is_some();
+    let resources = is_limited.then(|| v1::ProcessResources {
+        memory: asked.memory.unwrap_or_default(),
+        pids: asked.pids,
+        cpu: asked.cpu,
+    });
     let request = v1::StartProcessRequest {
         project: session.project()?.display().to_string(),
         command: command.next().unwrap_or_default(),
@@ -88,6 +94,7 @@ async fn start(asked: cli::StartProcess, session: &mut Session) -> Result<Exit, 
         max_restarts: asked.max_restarts,
         grace_ms: asked.grace.map(convert::milliseconds),
         isolation: asked.isolation.unwrap_or_default(),
+        resources,
         survive: asked.survive,
     };
     let started = session.client().await?.start_process(request).await?;

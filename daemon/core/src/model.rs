@@ -26,6 +26,7 @@ mod failure;
 mod isolation;
 mod kill;
 mod limits;
+mod resources;
 
 mod approval;
 mod process_end;
@@ -88,6 +89,7 @@ pub use self::process_probe::{
     HealthCheck, HttpProbe, PortChoice, PortRef, Ports, Probe, Unready, UnreadyCode,
 };
 pub use self::raised::Unraised;
+pub use self::resources::{Resource, Resources};
 pub use self::round::Round;
 pub use self::run::Run;
 pub use self::spec::{Callback, Durability, Recovery, Spec};

@@ -43,6 +43,7 @@ mod plan;
 mod procfs;
 
 mod clone;
+mod controllers;
 mod ladder;
 mod output;
 mod pidfd;
@@ -71,6 +72,7 @@ mod spawn;
 mod tests;
 
 pub use cgroup::{AttemptCgroups, Unavailable, cgroup_name, end_recorded};
+pub use controllers::Unenforced;
 pub use ending::{Captured, CgroupLimit, Exit, Exited, Stop, StopReason, Stopper, Usage};
 pub use error::Error;
 pub use host::{Inheritance, OpenFiles, harden, memory_of_host, most_open_files};

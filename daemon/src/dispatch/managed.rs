@@ -78,7 +78,7 @@ impl Planner {
 impl Dispatcher {
     pub(super) async fn managed(
         &self,
-        plan: ManagedPlan,
+        mut plan: ManagedPlan,
         cx: &AttemptCtx,
         masker: &Arc<Masker>,
         work: &mut Work,
@@ -92,11 +92,13 @@ impl Dispatcher {
                 return Err(Failure::permanent("port_in_use", text).decided().into());
             }
         }
+        self.limit(&mut plan.process, cx)?;
         if cx.spec.process().is_some_and(|spec| spec.survive) {
             return survivor::start(&self.spawner, plan, cx, masker, work).await;
         }
         let log = cx.services.process_logs.of(&cx.run);
         let isolation = plan.process.confinement.level();
+        let resources = plan.process.resources;
         let report = reporter(cx);
         let (signs, observer) = signs(&plan.probes.ready, &report);
         let running = self.spawner.start(plan.process, &plan.tag).await;
@@ -105,7 +107,7 @@ impl Dispatcher {
         let running = running.map_err(|error| unstarted(&error))?;
         work.certainty = Certainty::Unknown;
         let pid = running.identity().pid;
-        cx.note_process(running.identity().clone(), isolation);
+        cx.note_process(running.identity().clone(), isolation, resources);
         log.begin(cx.step, observer).await;
         let (kept, output) = (Arc::clone(&log), Arc::clone(&cx.output));
         let running = running

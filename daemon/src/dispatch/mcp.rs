@@ -6,7 +6,7 @@
 use rye_core::error::with_sources;
 use rye_core::expr::parse_json;
 use rye_core::machine::Certainty;
-use rye_core::model::{Failure, Isolation, Object};
+use rye_core::model::{Failure, Isolation, Object, Resources};
 use rye_process::Source;
 use rye_process::masking::Masker;
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ pub(super) async fn call(
         cx.output
             .receive(Source::Stderr, format!("{line}\n").as_bytes());
     };
-    let started = |process| cx.note_process(process, isolation);
+    let started = |process| cx.note_process(process, isolation, Resources::default());
     let caller = Caller {
         run: &cx.run,
         journal: &cx.services.journal,

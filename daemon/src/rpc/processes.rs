@@ -14,7 +14,7 @@ use rye_core::process::{
 };
 use rye_proto::v1;
 use rye_proto::v1::processes_server::Processes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
@@ -145,6 +145,15 @@ fn health_request(health: v1::ProcessHealth) -> HealthRequest {
     }
 }
 
+/// The limits of a request, in the form of tools.
+fn resources(limits: &v1::ProcessResources) -> Value {
+    json!({
+        "memory": decode::given(&limits.memory),
+        "pids": limits.pids,
+        "cpu": limits.cpu,
+    })
+}
+
 fn start_request(request: v1::StartProcessRequest) -> ProcessRequest {
     let env = request.env.into_iter();
     let env = env.map(|(name, value)| (name, Value::from(value)));
@@ -179,6 +188,7 @@ fn start_request(request: v1::StartProcessRequest) -> ProcessRequest {
         max_restarts: request.max_restarts,
         grace: seconds(request.grace_ms),
         isolation: decode::given(&request.isolation),
+        resources: request.resources.as_ref().map(resources),
         survive: Some(request.survive),
     }
 }

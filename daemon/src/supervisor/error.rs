@@ -8,7 +8,7 @@ use rye_core::model::Failure;
 use rye_core::provider::Unresolved;
 
 use crate::callbacks::Closed;
-use crate::dispatch::ISOLATION_UNAVAILABLE;
+use crate::dispatch::{ISOLATION_UNAVAILABLE, LIMITS_UNAVAILABLE};
 use crate::port::Refusal;
 use crate::{chain, directives, index, inspect, models, native, projects, thread};
 
@@ -93,6 +93,12 @@ pub enum Error {
         /// The level, and the cause.
         message: String,
     },
+    /// The host does not enforce the requested limits, which is required.
+    #[error("{message}")]
+    NoLimits {
+        /// The limits, and the reason.
+        message: String,
+    },
     /// The run would fail at once.
     #[error("{}", failure.message)]
     Faulty { failure: Box<Failure> },
@@ -160,6 +166,9 @@ impl Error {
         if let Self::NoIsolation { .. } = self {
             return ISOLATION_UNAVAILABLE;
         }
+        if let Self::NoLimits { .. } = self {
+            return LIMITS_UNAVAILABLE;
+        }
         if let Self::Removed { .. } = self {
             return REMOVED;
         }
@@ -205,7 +214,8 @@ impl Kinded for Error {
             | Self::NotSuspended { .. }
             | Self::Closed(Closed::Ended)
             | Self::Diverged { .. }
-            | Self::NoIsolation { .. } => ErrorKind::Precondition,
+            | Self::NoIsolation { .. }
+            | Self::NoLimits { .. } => ErrorKind::Precondition,
             Self::Closed(Closed::TooManyOpen | Closed::TooMany) => ErrorKind::Exhausted,
             Self::Stopping => ErrorKind::Unavailable,
             Self::Journal(source) => source.kind(),

@@ -1883,6 +1883,12 @@ pub struct InfoResponse {
     #[prost(message, optional, tag = "14")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: ::core::option::Option<ToolEnvironment>,
+    /// Resources whose limits the host enforces: `memory`, `pids` and `cpu`.
+    #[prost(string, repeated, tag = "16")]
+    pub limits_enforced: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Why it does not enforce the others, and how it does; empty if it enforces all.
+    #[prost(string, tag = "17")]
+    pub limits_missing: ::prost::alloc::string::String,
 }
 /// What every tool gets from the daemon, before its project and its item add to it.
 #[derive(serde::Serialize)]
@@ -2152,6 +2158,9 @@ pub struct StartProcessRequest {
     /// Whether it keeps running while the daemon is away.
     #[prost(bool, tag = "17")]
     pub survive: bool,
+    /// Absent means none, or those of the setting `resources.default`.
+    #[prost(message, optional, tag = "35")]
+    pub resources: ::core::option::Option<ProcessResources>,
     /// Ports by their names: `auto` for a free one, or a number.
     #[prost(map = "string, string", tag = "14")]
     pub ports: ::std::collections::HashMap<
@@ -2163,6 +2172,19 @@ pub struct StartProcessRequest {
     pub ready: ::core::option::Option<ProcessProbe>,
     #[prost(message, optional, tag = "16")]
     pub healthy: ::core::option::Option<ProcessHealth>,
+}
+/// Limits of a process and all that it starts together. What is absent has no limit, or that of the setting `resources.default`.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProcessResources {
+    /// Such as `2GiB`, or a number of bytes; empty means no limit.
+    #[prost(string, tag = "1")]
+    pub memory: ::prost::alloc::string::String,
+    /// Processes and threads.
+    #[prost(uint64, optional, tag = "2")]
+    pub pids: ::core::option::Option<u64>,
+    /// Processors, such as 1.5.
+    #[prost(double, optional, tag = "3")]
+    pub cpu: ::core::option::Option<f64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StartProcessResponse {

@@ -10,6 +10,7 @@ use super::attempt::Attempt;
 use super::isolation::Isolation;
 use super::process_end::ProcessEnd;
 use super::process_probe::{HealthCheck, HttpProbe, PortChoice, PortRef, Ports, Unready};
+use super::resources::Resources;
 use crate::clock::Timestamp;
 
 /// All input of a managed process, as it was requested.
@@ -42,6 +43,8 @@ pub struct ProcessSpec {
     pub grace_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
+    #[serde(default, skip_serializing_if = "Resources::is_empty")]
+    pub resources: Resources,
     /// True if the process keeps running while the daemon is away.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub survive: bool,

@@ -37,6 +37,7 @@ fn machine_with(restart: RestartPolicy, ports: BTreeMap<String, PortChoice>) -> 
         max_restarts: 5,
         grace_ms: 5_000,
         isolation: None,
+        resources: crate::model::Resources::default(),
         survive: false,
         ports,
         healthy: None,

@@ -86,6 +86,7 @@ fn process_task() -> Task {
             failures: 3,
         }),
         isolation: None,
+        resources: rye_core::model::Resources::default(),
     }))
 }
 

@@ -36,6 +36,7 @@ pub(super) async fn start(
         probes: plan.probes,
     };
     let isolation = plan.process.confinement.level();
+    let resources = plan.process.resources;
     let new = NewSurvivor {
         attempt: cx.attempt,
         tag: &plan.tag,
@@ -50,7 +51,7 @@ pub(super) async fn start(
     cx.services.ports.release(&cx.run);
     let survivor = started.map_err(|failure| Box::<Unsuccessful>::from(*failure))?;
     work.certainty = Certainty::Unknown;
-    cx.note_process(survivor.identity().clone(), isolation);
+    cx.note_process(survivor.identity().clone(), isolation, resources);
     follow(*survivor, &kept, cx, work).await
 }
 
