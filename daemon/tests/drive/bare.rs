@@ -11,7 +11,7 @@ use rye_core::clock::Clock;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::{Caps, Cost, Denied};
 use rye_core::machine::CallOutcome;
-use rye_core::model::{Budget, Death, Failure, Kill, Killed, Run, RunEvent, Spec, Task};
+use rye_core::model::{Budget, Death, Failure, Kill, Killed, Resources, Run, RunEvent, Spec, Task};
 use rye_core::money::Usd;
 use rye_core::state::Change;
 use rye_host::clock::HostClock;
@@ -49,6 +49,10 @@ impl Dispatch for Nothing {
 
     fn carry_out<'a>(&'a self, _prepared: Prepared, _cx: &'a AttemptCtx) -> BoxFuture<'a, Ended> {
         unreachable!("the kind of these tests carries its calls out")
+    }
+
+    fn check_limits(&self, _requested: Resources) -> Result<(), String> {
+        Ok(())
     }
 }
 
