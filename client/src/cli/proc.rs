@@ -38,6 +38,14 @@ pub(crate) enum ProcVerb {
     /// Returns when it is ready, has failed, or is not ready in time.
     #[command(after_help = "Example:\n  ryectl proc restart web-1767225600-abcdefghij")]
     Restart(OneProcess),
+    /// Freeze a process and all that it started: they stand still until `proc thaw`
+    ///
+    /// Returns when they stand still. Tests of readiness and health pause. Ends with 5 on a host without cgroups for attempts.
+    #[command(after_help = "Example:\n  ryectl proc freeze web-1767225600-abcdefghij")]
+    Freeze(OneProcess),
+    /// Let a frozen process go on
+    #[command(after_help = "Example:\n  ryectl proc thaw web-1767225600-abcdefghij")]
+    Thaw(OneProcess),
     /// Print what a process has printed
     ///
     /// The last eight to sixteen megabytes are kept. With --json each line has a `cursor`; `--since CURSOR` continues after it, at any later time.

@@ -149,6 +149,8 @@ fn of_process(event: &ProcessEvent) -> String {
         ProcessEvent::ProcessRestartRequested(asked) => {
             format!("restart requested by {}", asked.by)
         }
+        ProcessEvent::ProcessFrozen(frozen) => format!("frozen by {}", frozen.by),
+        ProcessEvent::ProcessThawed(thawed) => format!("thawed by {}", thawed.by),
         ProcessEvent::ProcessRestartScheduled(scheduled) => {
             let why = match (scheduled.because, &scheduled.error) {
                 (RestartReason::Failed, Some(error)) => error.message.as_str(),

@@ -1,4 +1,4 @@
-//! `proc start|ls|status|stop|restart|logs|wait`: managed processes.
+//! `proc start|ls|status|stop|restart|freeze|thaw|logs|wait`: managed processes.
 
 mod text;
 
@@ -30,6 +30,16 @@ pub(super) async fn proc(verb: ProcVerb, session: &mut Session) -> Result<Exit, 
             let exit = of_live(&process);
             show(&process, session)?;
             Ok(exit)
+        }
+        ProcVerb::Freeze(one) => {
+            let client = session.client().await?;
+            let process = client.freeze_process(one.handle.as_str()).await?;
+            show(&process, session)
+        }
+        ProcVerb::Thaw(one) => {
+            let client = session.client().await?;
+            let process = client.thaw_process(one.handle.as_str()).await?;
+            show(&process, session)
         }
         ProcVerb::Logs(asked) => logs(asked, session).await,
         ProcVerb::Wait(asked) => wait(asked, session).await,

@@ -27,6 +27,7 @@ use rye_host::safe_path::{Dir, Draft};
 
 use super::controllers::{self, Unenforced, number_in};
 use super::ending::{CgroupLimit, Usage, number};
+use super::freezer::Freezer;
 use super::pidfd::ProcessHandle;
 use super::procfs::Stat;
 use super::{clone, reap};
@@ -272,6 +273,16 @@ impl AttemptCgroup {
     /// The limit that its processes reached.
     pub(super) fn limit_reached(&self) -> Option<CgroupLimit> {
         controllers::limit_reached(&self.path)
+    }
+
+    /// Thaws its processes, so that they handle the signals that they have got.
+    pub(super) fn thaw(&self) {
+        let freezer = Freezer::new(&self.path);
+        if freezer.is_set()
+            && let Err(error) = freezer.set(false)
+        {
+            tracing::warn!(cgroup = %self.path.display(), %error, "a cgroup could not be thawed");
+        }
     }
 
     /// Kills all its processes at once, those that are being forked too.

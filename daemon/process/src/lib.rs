@@ -49,6 +49,8 @@ mod output;
 mod pidfd;
 mod reap;
 
+mod freezer;
+
 mod cgroup;
 
 mod members;
@@ -75,6 +77,7 @@ pub use cgroup::{AttemptCgroups, Unavailable, cgroup_name, end_recorded};
 pub use controllers::Unenforced;
 pub use ending::{Captured, CgroupLimit, Exit, Exited, Stop, StopReason, Stopper, Usage};
 pub use error::Error;
+pub use freezer::Freezer;
 pub use host::{Inheritance, OpenFiles, harden, memory_of_host, most_open_files};
 pub use image::file_path;
 pub use members::{Listener, Load, Members, PortOwner};

@@ -117,7 +117,8 @@ impl Dispatcher {
             }))
             .with_masker(Arc::clone(masker));
         let members = running.members();
-        let live = cx.services.live_processes.enter(&cx.run, members.clone());
+        let live = &cx.services.live_processes;
+        let live = live.enter(&cx.run, cx.attempt, members.clone());
         let probes = Probes {
             plan: &plan.probes,
             signs: &signs,
@@ -128,10 +129,14 @@ impl Dispatcher {
         };
         let verdict = OnceLock::new();
         let stopper = Stopper::new();
+        let due = async {
+            cx.stop.at_least(Urgency::Cancel).await;
+            live.switch().close();
+        };
         let exited = tokio::select! {
             exited = running.finish(stopper.listen()) => exited,
             // A process that is to stop gets no time to end by itself first.
-            never = cx.stop.forward(cx.stop.at_least(Urgency::Cancel), &stopper) => match never {},
+            never = cx.stop.forward(due, &stopper) => match never {},
             never = log.write() => match never {},
             never = cx.output.write() => match never {},
             never = stop_by(&probes, &verdict, &stopper) => match never {},
@@ -224,6 +229,7 @@ async fn stop_by(
     stopper: &Stopper,
 ) -> Infallible {
     let reason = probes.watch().await;
+    probes.live.switch().close();
     verdict.get_or_init(|| reason);
     stopper.stop(StopReason::Cancel);
     std::future::pending().await

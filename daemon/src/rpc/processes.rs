@@ -245,6 +245,26 @@ impl Processes for ProcessesService {
         Ok(Response::new(v1::RestartProcessResponse { process }))
     }
 
+    async fn freeze(
+        &self,
+        request: Request<v1::FreezeProcessRequest>,
+    ) -> Answer<v1::FreezeProcessResponse> {
+        let (run, by) = self.actionable(request, |request| &request.handle).await?;
+        let frozen = run.freeze_process(&by, true).await?;
+        let process = self.view(&frozen);
+        Ok(Response::new(v1::FreezeProcessResponse { process }))
+    }
+
+    async fn thaw(
+        &self,
+        request: Request<v1::ThawProcessRequest>,
+    ) -> Answer<v1::ThawProcessResponse> {
+        let (run, by) = self.actionable(request, |request| &request.handle).await?;
+        let thawed = run.freeze_process(&by, false).await?;
+        let process = self.view(&thawed);
+        Ok(Response::new(v1::ThawProcessResponse { process }))
+    }
+
     async fn status(
         &self,
         request: Request<v1::ProcessStatusRequest>,

@@ -15,6 +15,7 @@ use crate::{chain, directives, index, inspect, models, native, projects, thread}
 /// Code of the failure of a run whose tools need environment variables that are not set.
 pub(super) const VARIABLES_MISSING: &str = "missing_environment_variables";
 const REMOVED: &str = "run_removed";
+const FREEZE_UNAVAILABLE: &str = "freeze_unavailable";
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -99,6 +100,13 @@ pub enum Error {
         /// The limits, and the reason.
         message: String,
     },
+    /// The host has no cgroup for the process.
+    #[error("run `{run}` cannot be frozen: {problem}")]
+    NoFreezer {
+        run: RunId,
+        /// The reason, and the fix.
+        problem: String,
+    },
     /// The run would fail at once.
     #[error("{}", failure.message)]
     Faulty { failure: Box<Failure> },
@@ -166,6 +174,9 @@ impl Error {
         if let Self::NoIsolation { .. } = self {
             return ISOLATION_UNAVAILABLE;
         }
+        if let Self::NoFreezer { .. } = self {
+            return FREEZE_UNAVAILABLE;
+        }
         if let Self::NoLimits { .. } = self {
             return LIMITS_UNAVAILABLE;
         }
@@ -215,7 +226,8 @@ impl Kinded for Error {
             | Self::Closed(Closed::Ended)
             | Self::Diverged { .. }
             | Self::NoIsolation { .. }
-            | Self::NoLimits { .. } => ErrorKind::Precondition,
+            | Self::NoLimits { .. }
+            | Self::NoFreezer { .. } => ErrorKind::Precondition,
             Self::Closed(Closed::TooManyOpen | Closed::TooMany) => ErrorKind::Exhausted,
             Self::Stopping => ErrorKind::Unavailable,
             Self::Journal(source) => source.kind(),

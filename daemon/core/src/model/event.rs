@@ -134,6 +134,8 @@ events! {
         ProcessReady(ProcessReady) => PROGRESS,
         ProcessUnready(ProcessUnready) => PLAIN,
         ProcessRestartRequested(ProcessRestartRequested) => PLAIN.during(While::NotCancelled),
+        ProcessFrozen(ProcessFrozen) => PLAIN.during(While::NotCancelled),
+        ProcessThawed(ProcessThawed) => PLAIN.during(While::NotCancelled),
         ProcessRestartScheduled(ProcessRestartScheduled) => PLAIN,
         ProcessEnded(ProcessEnded) => ENDS,
     }

@@ -185,6 +185,9 @@ pub struct ProcessState {
     /// The reason for which the attempt in flight was not ready in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unready: Option<Arc<Unready>>,
+    /// True if the processes of the attempt in flight stand still.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_frozen: bool,
     /// The end of the last attempt that has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_end: Option<Arc<ProcessEnd>>,

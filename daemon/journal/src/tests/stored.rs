@@ -113,6 +113,10 @@ fn process_unready() -> Event {
     event("process_unready", &json!({"attempt": 1, "why": why}))
 }
 
+fn process_frozen() -> Event {
+    event("process_frozen", &json!({"attempt": 1, "by": "uid:0"}))
+}
+
 fn restart_asked() -> Event {
     event("process_restart_requested", &json!({"by": "uid:0"}))
 }
@@ -490,6 +494,7 @@ fn processes() -> Vec<(&'static str, Stored)> {
         ("process_new", run(process_task(), &[owned()])),
         ("process_starting", managed(&[launched(), process()])),
         ("process_unready", managed(&[launched(), process_unready()])),
+        ("process_frozen", managed(&[launched(), process_frozen()])),
         (
             "process_up",
             managed(&[launched(), process(), process_ready(), restart_asked()]),
