@@ -40,6 +40,22 @@ impl Client {
         Ok(answer.process.unwrap_or_default())
     }
 
+    /// Freezes a process. It stands still when this returns.
+    pub async fn freeze_process(&self, handle: &str) -> Result<v1::Process, Error> {
+        let handle = handle.to_owned();
+        let request = v1::FreezeProcessRequest { handle };
+        let answer = self.answer(self.processes().freeze(request).await)?;
+        Ok(answer.process.unwrap_or_default())
+    }
+
+    /// Lets a frozen process go on.
+    pub async fn thaw_process(&self, handle: &str) -> Result<v1::Process, Error> {
+        let handle = handle.to_owned();
+        let request = v1::ThawProcessRequest { handle };
+        let answer = self.answer(self.processes().thaw(request).await)?;
+        Ok(answer.process.unwrap_or_default())
+    }
+
     pub async fn process(&self, handle: &str) -> Result<v1::Process, Error> {
         let handle = handle.to_owned();
         let request = v1::ProcessStatusRequest { handle };

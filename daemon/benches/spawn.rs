@@ -113,6 +113,7 @@ async fn spawn_ours(spawner: &Spawner, line: &[&str]) -> Duration {
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         cwd: "/".into(),
         confinement: Confinement::Scoped,
+        resources: rye_core::model::Resources::default(),
         stdin: Input::Bytes(b"{}".to_vec()),
         files: Vec::new(),
         timeout: Duration::from_mins(5),

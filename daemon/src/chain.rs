@@ -54,7 +54,7 @@ mod walk;
 
 mod draft;
 
-pub use self::confinement::check_isolation;
+pub use self::confinement::{check_isolation, requested_resources};
 pub use self::draft::{Draft, LockState, draft};
 pub use self::environment::{InheritedVariables, dot_env};
 pub use self::error::Error;

@@ -17,6 +17,7 @@ mod layer;
 mod networks;
 mod port_range;
 mod print;
+mod resources;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -38,6 +39,7 @@ pub use handover::hide;
 use layer::{Cap, Days, Layer, Megabytes, Stack};
 pub use networks::Networks;
 pub use port_range::PortRange;
+pub use resources::ResourceSettings;
 
 /// Default of `env.secrets`.
 const SECRETS: [&str; 6] = [
@@ -145,6 +147,7 @@ pub struct Config {
     pub signals: Containment,
     /// Weakest isolation of the processes of tools.
     pub least_isolation: Isolation,
+    pub resources: ResourceSettings,
     /// Length of a segment of the journal's log in bytes.
     pub segment_bytes: u64,
     /// Time for runs to stop at a shutdown.
@@ -358,6 +361,7 @@ fn resolve(mut stack: Stack, environment: &Environment) -> Result<Loaded, Error>
         least_isolation: stack
             .pick("isolation.least", |layer| layer.isolation.least)
             .unwrap_or(Isolation::None),
+        resources: ResourceSettings::of(&mut stack),
         segment_bytes: segment_bytes(&mut stack)?,
         shutdown_grace: Duration::from_secs(
             stack

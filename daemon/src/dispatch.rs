@@ -27,7 +27,7 @@ use rye_core::definition::{Authority, Inputs};
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::machine::{CallOutcome, Certainty};
 use rye_core::memory::{Charge, Memory};
-use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, Task};
+use rye_core::model::{Failure, KillReceipt, Object, Printed, ProcessEnd, Resources, Task};
 use rye_core::thread::ThreadOrder;
 use rye_item::Library;
 use rye_process::Spawner;
@@ -37,7 +37,7 @@ use tracing::Instrument as _;
 
 use self::authority::{callbacks, check_directive};
 pub use self::authority::{check_caller, is_refusal, permit};
-pub use self::failures::{ISOLATION_UNAVAILABLE, unstarted};
+pub use self::failures::{ISOLATION_UNAVAILABLE, LIMITS_UNAVAILABLE, unstarted};
 use self::failures::{is_project_gone, may_begin_again, refused, unplanned, without_project};
 use self::outcome::{declared_failure, is_text, reported_failure, without_secrets};
 use crate::chain::{
@@ -122,6 +122,10 @@ impl Dispatch for Dispatcher {
     fn carry_out<'a>(&'a self, prepared: Prepared, cx: &'a AttemptCtx) -> BoxFuture<'a, Ended> {
         let span = cx.span.clone();
         Box::pin(self.perform(prepared, cx).instrument(span))
+    }
+
+    fn check_limits(&self, requested: Resources) -> Result<(), String> {
+        self.check_required(requested)
     }
 }
 

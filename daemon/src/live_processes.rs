@@ -1,6 +1,9 @@
 //! The attempts of managed processes in flight: what they use now, and on which ports they listen.
 //!
-//! **Never** holds anything that is not read anew from the host, except the result of the last probe of health.
+//! **Never** holds anything that is not read anew from the host, except the result of the last probe of health, and the
+//! switch by which an attempt is frozen.
+
+mod freeze_switch;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +12,8 @@ use rye_core::id::RunId;
 use rye_host::task;
 use rye_process::{Listener, Load, Members};
 use serde_json::{Value, json};
+
+pub use self::freeze_switch::{FreezeError, FreezeSwitch, SharedSwitch};
 
 #[derive(Debug, Default)]
 pub struct LiveProcesses(Arc<Mutex<Attempts>>);
@@ -19,6 +24,7 @@ type Attempts = HashMap<RunId, Attempt>;
 struct Attempt {
     members: Members,
     is_healthy: Option<bool>,
+    switch: SharedSwitch,
 }
 
 /// Figures of an attempt.
@@ -48,6 +54,7 @@ impl Figures {
 pub struct LiveAttempt {
     attempts: Arc<Mutex<Attempts>>,
     run: RunId,
+    switch: SharedSwitch,
 }
 
 fn lock(attempts: &Mutex<Attempts>) -> MutexGuard<'_, Attempts> {
@@ -55,17 +62,26 @@ fn lock(attempts: &Mutex<Attempts>) -> MutexGuard<'_, Attempts> {
 }
 
 impl LiveProcesses {
-    /// Adds the attempt of the process `run`.
-    pub fn enter(&self, run: &RunId, members: Members) -> LiveAttempt {
+    /// Adds the attempt `number` of the process `run`.
+    pub fn enter(&self, run: &RunId, number: u32, members: Members) -> LiveAttempt {
+        let switch = Arc::new(FreezeSwitch::new(number, members.freezer()));
         let attempt = Attempt {
             members,
             is_healthy: None,
+            switch: Arc::clone(&switch),
         };
         lock(&self.0).insert(run.clone(), attempt);
         LiveAttempt {
             attempts: Arc::clone(&self.0),
             run: run.clone(),
+            switch,
         }
+    }
+
+    /// Returns the switch that freezes the process `run`; `None` if no attempt is in flight.
+    pub fn switch(&self, run: &RunId) -> Option<SharedSwitch> {
+        let attempts = lock(&self.0);
+        attempts.get(run).map(|attempt| Arc::clone(&attempt.switch))
     }
 
     /// Returns the figures of the process `run`; `None` if no attempt is in flight.
@@ -81,6 +97,10 @@ impl LiveProcesses {
 }
 
 impl LiveAttempt {
+    pub fn switch(&self) -> &FreezeSwitch {
+        &self.switch
+    }
+
     pub fn note_health(&self, is_healthy: bool) {
         if let Some(attempt) = lock(&self.attempts).get_mut(&self.run) {
             attempt.is_healthy = Some(is_healthy);

@@ -1,7 +1,7 @@
 //! Probes of an attempt of a managed process: whether it is ready, and whether it stays healthy.
 //!
 //! **Never** takes the port of another process for that of the attempt. A process that is not ready in time is recorded
-//! as such, and probed further.
+//! as such, and probed further. A frozen process is not probed, and its time does not count.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::chain::ProbePlan;
 use crate::http::{Patience, Request, Url};
-use crate::live_processes::LiveAttempt;
+use crate::live_processes::{FreezeSwitch, LiveAttempt};
 use crate::process_log::LineObserver;
 use crate::provider::Providers;
 
@@ -151,7 +151,7 @@ impl Probes<'_> {
         tokio::pin!(ready);
         tokio::select! {
             ready = &mut ready => return ready,
-            () = sleep(self.plan.ready_timeout) => {}
+            () = self.switch().active(self.plan.ready_timeout) => {}
         }
         (self.report)(Report::Unready(why.borrow().clone()));
         ready.await
@@ -174,16 +174,17 @@ impl Probes<'_> {
     /// Resolves when the attempt is ready. `why` is the result of the last probe.
     async fn ready(&self, why: &watch::Sender<Unready>) -> Result<(), Verdict> {
         match &self.plan.ready {
-            Readiness::Alive => sleep(ALIVE).await,
+            Readiness::Alive => self.switch().active(ALIVE).await,
             Readiness::Pattern(pattern) => self.matched(pattern).await,
             Readiness::Port(port) => {
-                while let Err(reason) = self.port(port).await {
+                while let Err(reason) = self.switch().thawed(|| self.port(port)).await {
                     self.keep(port, reason, why)?;
                     sleep(PROBE_PAUSE).await;
                 }
             }
             Readiness::Http(http) => {
-                while let Err(reason) = self.answers(http, PROBE_TIME).await {
+                let probe = || self.answers(http, PROBE_TIME);
+                while let Err(reason) = self.switch().thawed(probe).await {
                     self.keep(&http.port, reason, why)?;
                     sleep(PROBE_PAUSE).await;
                 }
@@ -225,12 +226,9 @@ impl Probes<'_> {
     async fn until_unhealthy(&self, check: &HealthCheck) -> Verdict {
         let mut failed = 0;
         loop {
-            sleep(Duration::from_millis(check.every_ms)).await;
-            let most = Duration::from_millis(check.timeout_ms);
-            let probed = match &check.probe {
-                Probe::Port(port) => self.port(port).await.map(|_number| ()),
-                Probe::Http(http) => self.answers(http, most).await,
-            };
+            let every = Duration::from_millis(check.every_ms);
+            self.switch().active(every).await;
+            let probed = self.switch().thawed(|| self.health(check)).await;
             self.live.note_health(probed.is_ok());
             match probed {
                 Ok(()) => failed = 0,
@@ -242,6 +240,18 @@ impl Probes<'_> {
                 }
             }
         }
+    }
+
+    async fn health(&self, check: &HealthCheck) -> Result<(), Unready> {
+        let most = Duration::from_millis(check.timeout_ms);
+        match &check.probe {
+            Probe::Port(port) => self.port(port).await.map(|_number| ()),
+            Probe::Http(http) => self.answers(http, most).await,
+        }
+    }
+
+    fn switch(&self) -> &FreezeSwitch {
+        self.live.switch()
     }
 
     /// Returns the number of `port` if only the attempt listens there.

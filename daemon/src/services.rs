@@ -19,7 +19,7 @@ use rye_core::id::{Epoch, RunId};
 use rye_core::ledger::Caps;
 use rye_core::model::ProcessEnd;
 use rye_core::model::event::{ProcessExited, ProcessStarted, Warning};
-use rye_core::model::{Effect, Event, Isolation, ProcessIdentity, Slot, Spec};
+use rye_core::model::{Effect, Event, Isolation, ProcessIdentity, Resources, Slot, Spec};
 use tokio::sync::Notify;
 
 pub use self::action::{Ended, Envelope, Order, Prepared, TraceMode, memory_exceeded, timed_out};
@@ -86,6 +86,9 @@ pub trait Dispatch: fmt::Debug + Send + Sync {
 
     /// Carries out a prepared call. It ends by itself, or on the stop signal of `cx`.
     fn carry_out<'a>(&'a self, prepared: Prepared, cx: &'a AttemptCtx) -> BoxFuture<'a, Ended>;
+
+    /// Fails if limits are required, and the host does not enforce all of `requested`.
+    fn check_limits(&self, requested: Resources) -> Result<(), String>;
 }
 
 /// Context of one attempt of a call.
@@ -116,12 +119,18 @@ pub struct AttemptCtx {
 
 impl AttemptCtx {
     /// Records the process of the call, so that the next daemon recognises it as one of its own.
-    pub fn note_process(&self, process: ProcessIdentity, isolation: Isolation) {
+    pub fn note_process(
+        &self,
+        process: ProcessIdentity,
+        isolation: Isolation,
+        resources: Resources,
+    ) {
         let event = Event::from(ProcessStarted {
             step: self.step,
             slot: self.slot,
             process,
             isolation: Some(isolation),
+            resources,
         });
         if let Err(error) = self.services.journal.note(&self.run, event) {
             tracing::warn!(error = %with_sources(&error), "a process identity was not recorded");

@@ -40,6 +40,7 @@ mod lineage;
 mod admission;
 
 mod execute;
+mod freezing;
 mod preview;
 mod processes;
 mod shared_call;

@@ -63,6 +63,7 @@ mod finding;
 mod permission;
 mod removal;
 mod repairs;
+mod resource_limits;
 mod resume;
 mod rpc;
 mod siblings;

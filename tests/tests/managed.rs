@@ -1,5 +1,6 @@
 //! Managed processes, through the programs.
 
+mod freeze;
 mod lives;
 mod outputs;
 mod owners;

@@ -27,7 +27,12 @@ impl Verb {
                 | Self::Approve(_)
                 | Self::Deny(_)
                 | Self::Budget(BudgetVerb::Raise(_))
-                | Self::Proc(ProcVerb::Stop(_) | ProcVerb::Restart(_))
+                | Self::Proc(
+                    ProcVerb::Stop(_)
+                        | ProcVerb::Restart(_)
+                        | ProcVerb::Freeze(_)
+                        | ProcVerb::Thaw(_)
+                )
         )
     }
 
@@ -90,9 +95,13 @@ impl Verb {
             Self::Approve(given) => (vec![&mut given.run], Vec::new()),
             Self::Deny(given) => (vec![&mut given.run], Vec::new()),
             Self::Budget(BudgetVerb::Raise(raise)) => (vec![&mut raise.run], Vec::new()),
-            Self::Proc(ProcVerb::Status(one) | ProcVerb::Stop(one) | ProcVerb::Restart(one)) => {
-                (vec![&mut one.handle], Vec::new())
-            }
+            Self::Proc(
+                ProcVerb::Status(one)
+                | ProcVerb::Stop(one)
+                | ProcVerb::Restart(one)
+                | ProcVerb::Freeze(one)
+                | ProcVerb::Thaw(one),
+            ) => (vec![&mut one.handle], Vec::new()),
             Self::Proc(ProcVerb::Logs(asked)) => (vec![&mut asked.handle], Vec::new()),
             Self::Proc(ProcVerb::Wait(asked)) => (vec![&mut asked.handle], Vec::new()),
             Self::Init

@@ -38,6 +38,14 @@ pub(crate) enum ProcVerb {
     /// Returns when it is ready, has failed, or is not ready in time.
     #[command(after_help = "Example:\n  ryectl proc restart web-1767225600-abcdefghij")]
     Restart(OneProcess),
+    /// Freeze a process and all that it started: they stand still until `proc thaw`
+    ///
+    /// Returns when they stand still. Tests of readiness and health pause. Ends with 5 on a host without cgroups for attempts.
+    #[command(after_help = "Example:\n  ryectl proc freeze web-1767225600-abcdefghij")]
+    Freeze(OneProcess),
+    /// Let a frozen process go on
+    #[command(after_help = "Example:\n  ryectl proc thaw web-1767225600-abcdefghij")]
+    Thaw(OneProcess),
     /// Print what a process has printed
     ///
     /// The last eight to sixteen megabytes are kept. With --json each line has a `cursor`; `--since CURSOR` continues after it, at any later time.
@@ -104,6 +112,15 @@ pub(crate) struct StartProcess {
     /// What it may reach: `none`, `scoped` or `sandbox`; `scoped` by default.
     #[arg(long, value_name = "LEVEL")]
     pub(crate) isolation: Option<String>,
+    /// Most memory of the process and all that it starts, such as 512MiB or 2GiB.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
+    /// Most processes and threads.
+    #[arg(long, value_name = "N")]
+    pub(crate) pids: Option<u64>,
+    /// Most processors that it uses at once, such as 1.5.
+    #[arg(long, value_name = "N")]
+    pub(crate) cpu: Option<f64>,
     /// Keep it running while the daemon is away.
     #[arg(long)]
     pub(crate) survive: bool,

@@ -65,11 +65,11 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::ProcessStarted(started) => {
             let level = started.isolation.filter(|level| !level.is_default());
             let level = level.map(|level| format!(", isolation {}", level.as_str()));
-            format!(
-                "process {}{}",
-                started.process.pid,
-                level.unwrap_or_default()
-            )
+            let limits = Some(started.resources).filter(|limits| !limits.is_empty());
+            let limits = limits.map(|limits| format!(", limits: {limits}"));
+            let pid = started.process.pid;
+            let (level, limits) = (level.unwrap_or_default(), limits.unwrap_or_default());
+            format!("process {pid}{level}{limits}")
         }
         RunEvent::CallbackStarted(started) => {
             format!("its program started {} as {}", started.item, started.child)
@@ -159,6 +159,8 @@ fn of_process(event: &ProcessEvent) -> String {
         ProcessEvent::ProcessRestartRequested(asked) => {
             format!("restart requested by {}", asked.by)
         }
+        ProcessEvent::ProcessFrozen(frozen) => format!("frozen by {}", frozen.by),
+        ProcessEvent::ProcessThawed(thawed) => format!("thawed by {}", thawed.by),
         ProcessEvent::ProcessRestartScheduled(scheduled) => {
             let why = match (scheduled.because, &scheduled.error) {
                 (RestartReason::Failed, Some(error)) => error.message.as_str(),

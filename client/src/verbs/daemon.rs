@@ -203,6 +203,11 @@ async fn info(session: &mut Session) -> Result<Exit, Failure> {
             ("isolation", isolation),
             ("containment", Some(daemon.containment.join(", "))),
             ("missing", render::some(&daemon.containment_missing)),
+            (
+                "can limit",
+                render::some(&daemon.limits_enforced.join(", ")),
+            ),
+            ("cannot limit", render::some(&daemon.limits_missing)),
             ("live runs", Some(daemon.live_runs.to_string())),
             ("storage", Some(daemon.storage)),
             ("history", render::some(&daemon.history_notes.join("; "))),

@@ -1,4 +1,4 @@
-//! `proc start|ls|status|stop|restart|logs|wait`: managed processes.
+//! `proc start|ls|status|stop|restart|freeze|thaw|logs|wait`: managed processes.
 
 mod text;
 
@@ -30,6 +30,16 @@ pub(super) async fn proc(verb: ProcVerb, session: &mut Session) -> Result<Exit, 
             let exit = of_live(&process);
             show(&process, session)?;
             Ok(exit)
+        }
+        ProcVerb::Freeze(one) => {
+            let client = session.client().await?;
+            let process = client.freeze_process(one.handle.as_str()).await?;
+            show(&process, session)
+        }
+        ProcVerb::Thaw(one) => {
+            let client = session.client().await?;
+            let process = client.thaw_process(one.handle.as_str()).await?;
+            show(&process, session)
         }
         ProcVerb::Logs(asked) => logs(asked, session).await,
         ProcVerb::Wait(asked) => wait(asked, session).await,
@@ -64,6 +74,12 @@ async fn start(asked: cli::StartProcess, session: &mut Session) -> Result<Exit, 
         };
         env.insert(name.to_owned(), value.to_owned());
     }
+    let is_limited = asked.memory.is_some() || asked.pids.is_some() || asked.cpu.is_some();
+    let resources = is_limited.then(|| v1::ProcessResources {
+        memory: asked.memory.unwrap_or_default(),
+        pids: asked.pids,
+        cpu: asked.cpu,
+    });
     let request = v1::StartProcessRequest {
         project: session.project()?.display().to_string(),
         command: command.next().unwrap_or_default(),
@@ -88,6 +104,7 @@ async fn start(asked: cli::StartProcess, session: &mut Session) -> Result<Exit, 
         max_restarts: asked.max_restarts,
         grace_ms: asked.grace.map(convert::milliseconds),
         isolation: asked.isolation.unwrap_or_default(),
+        resources,
         survive: asked.survive,
     };
     let started = session.client().await?.start_process(request).await?;

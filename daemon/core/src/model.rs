@@ -27,6 +27,7 @@ mod isolation;
 mod kill;
 mod limits;
 mod log_cursor;
+mod resources;
 
 mod approval;
 mod process_end;
@@ -96,6 +97,7 @@ pub use self::process_watch::{
     MOST_WATCH_RULES, ProcessWatch, WatchMinute, WatchRule, WatchStatus, WatchedRule,
 };
 pub use self::raised::Unraised;
+pub use self::resources::{Resource, Resources};
 pub use self::round::Round;
 pub use self::run::Run;
 pub use self::spec::{Callback, Durability, Recovery, Spec};

@@ -14,7 +14,7 @@ use rye_core::callers::Callers;
 use rye_core::declared::{self, Fields as _};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::ItemKind;
-use rye_core::model::{Effect, Isolation};
+use rye_core::model::{Effect, Isolation, Resources};
 use rye_core::yaml;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -41,6 +41,12 @@ pub enum Error {
         field: String,
         /// Expected type, with its article.
         expected: String,
+    },
+    /// A value is out of its bounds.
+    #[error("{problem}")]
+    Value {
+        /// The key, its bounds, and the value.
+        problem: String,
     },
     /// The whole file does not have the form of this type of item.
     #[error("the file must hold {expected}")]
@@ -69,6 +75,7 @@ impl Kinded for Error {
             Self::Syntax { .. }
             | Self::NotLiteral { .. }
             | Self::WrongType { .. }
+            | Self::Value { .. }
             | Self::WrongShape { .. }
             | Self::NoBlock
             | Self::Bare { .. }
@@ -122,6 +129,8 @@ pub struct Metadata {
     pub env_requires: Vec<String>,
     /// Isolation of its processes; `None` if not declared.
     pub isolation: Option<Isolation>,
+    /// Limits of its processes; `None` if not declared.
+    pub resources: Option<Resources>,
     /// True if its program has no effects but its calls of the daemon, and repeats them in order (`replay: ordered`).
     pub replays: bool,
     /// Patterns of the capabilities that its program may use in calls of the daemon; `None` if not declared.
@@ -152,8 +161,6 @@ pub struct Unread {
     pub key: String,
     /// Line of the key, from 1, if it is known.
     pub line: Option<usize>,
-    /// True if the key has a meaning that this release does not implement.
-    pub is_known: bool,
     /// Suggested key.
     pub suggestion: Option<&'static str>,
 }
@@ -217,6 +224,7 @@ impl Metadata {
             metadata.output = output(&said)?;
             metadata.permissions = said.names("permissions")?;
             metadata.isolation = isolation(&said)?;
+            metadata.resources = resources(&said)?;
             metadata.replays = replays(&said, metadata.effect)?;
             metadata.env_requires = said.names("env_requires")?.unwrap_or_default();
             metadata.unread = fields.unread();
@@ -398,6 +406,11 @@ fn isolation(said: &DeclaredFields<'_>) -> Result<Option<Isolation>, Error> {
     said.read("isolation", expected, |word| {
         Isolation::parse(word.as_str()?)
     })
+}
+
+fn resources(said: &DeclaredFields<'_>) -> Result<Option<Resources>, Error> {
+    let read = said.given("resources").map(Resources::from_json);
+    read.transpose().map_err(|problem| Error::Value { problem })
 }
 
 fn output(said: &DeclaredFields<'_>) -> Result<Option<OutputFormat>, Error> {

@@ -501,16 +501,11 @@ fn unread_keys(metadata: &Metadata) -> String {
         let Unread {
             key,
             line,
-            is_known,
             suggestion,
         } = unread;
         let line = line.map_or_else(String::new, |line| format!(" (line {line})"));
-        let why = if *is_known {
-            " is not supported by this version".to_owned()
-        } else {
-            format!(" is unknown{}", did_you_mean(*suggestion))
-        };
-        format!("the key `{key}`{line}{why}")
+        let hint = did_you_mean(*suggestion);
+        format!("the key `{key}`{line} is unknown{hint}")
     });
     let told: Vec<String> = told.collect();
     format!(

@@ -270,6 +270,7 @@ pub fn process_started(step: u32, boot_id: &str) -> Event {
             boot_id: boot_id.to_owned(),
         },
         isolation: None,
+        resources: rye_core::model::Resources::default(),
     })
 }
 

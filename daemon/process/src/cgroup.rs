@@ -2,7 +2,7 @@
 //!
 //! **Owns** the cgroups `<cgroup of the daemon>/rye-<state directory>/runs/<attempt>`, those of surviving processes in `keep`
 //! beside `runs`, and the file `cgroup` in the state directory, which has the path in use. **Never** makes anything outside the daemon's own cgroup, so an enclosing limit
-//! holds, and never moves a process.
+//! holds, and never moves a process but the daemon and its parent, to `daemon` beside `runs`, if that gives the others controllers.
 //!
 //! **Order.** The path is recorded before the first cgroup is made: the next daemon may start in another cgroup (another
 //! terminal, another service), and must find what this one left. **Failure.** [`AttemptCgroups::prepare`] tries a real
@@ -21,11 +21,13 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpid};
-use rye_core::model::{EndedProcess, KillReceipt};
+use rye_core::model::{EndedProcess, KillReceipt, Resource, Resources};
 use rye_core::seal::sha256_hex;
 use rye_host::safe_path::{Dir, Draft};
 
+use super::controllers::{self, Unenforced, number_in};
 use super::ending::{CgroupLimit, Usage, number};
+use super::freezer::Freezer;
 use super::pidfd::ProcessHandle;
 use super::procfs::Stat;
 use super::{clone, reap};
@@ -38,6 +40,8 @@ const RUNS: &str = "runs";
 const KEEP: &str = "keep";
 /// Cgroup of the shim of such a process, beside that of the process.
 const SHIM: &str = "shim";
+/// Cgroup of the daemon and its parent, beside that of the attempts, on a host with controllers.
+const DAEMON: &str = "daemon";
 /// Name of the cgroup of the test at the start.
 const PROBE: &str = "probe";
 /// Digits of a hash in the name of a cgroup.
@@ -77,6 +81,8 @@ pub struct AttemptCgroups {
     runs: PathBuf,
     /// Tags of the attempts in progress, by the names of their cgroups.
     tags: Mutex<HashMap<String, String>>,
+    /// Reason why some limits are not enforced.
+    unenforced: Option<Unenforced>,
 }
 
 impl AttemptCgroups {
@@ -85,6 +91,12 @@ impl AttemptCgroups {
     pub fn prepare(state: &Path, parent: Pid) -> Result<Arc<Self>, Unavailable> {
         let name = name_of(state).map_err(|source| Unavailable::State { source })?;
         let own = own_cgroup().ok_or(Unavailable::NotMounted)?;
+        // An earlier daemon of the same parent has moved it.
+        let moved = Path::new(&name).join(DAEMON);
+        let own = match own.ends_with(&moved) {
+            true => own.ancestors().nth(2).map(Path::to_owned).unwrap_or(own),
+            false => own,
+        };
         let base = own.join(name);
         let record = Record { parent, base };
         record
@@ -95,10 +107,19 @@ impl AttemptCgroups {
             path: own.clone(),
             source,
         })?;
+        let members = [parent, getpid()];
+        let daemon = record.base.join(DAEMON);
+        if let Err(error) = controllers::enable_in_own(&own, &daemon, &members) {
+            tracing::warn!(cgroup = %own.display(), %error, "the daemon stays in its cgroup");
+        }
+        controllers::enable(&record.base);
+        controllers::enable(&runs);
+        let unenforced = controllers::unenforced(&own, &runs, &members);
         let cgroups = Arc::new(Self {
             base: record.base,
             runs,
             tags: Mutex::default(),
+            unenforced,
         });
         cgroups.probe().map_err(|source| {
             if source.kind() == ErrorKind::PermissionDenied {
@@ -112,9 +133,12 @@ impl AttemptCgroups {
 
     /// Makes the cgroup of the surviving process `handle`, and in it one for its shim, which is returned too.
     pub(super) fn keep(&self, handle: &str) -> io::Result<(PathBuf, PathBuf)> {
-        let kept = self.base.join(KEEP).join(cgroup_name(handle));
+        let keep = self.base.join(KEEP);
+        let kept = keep.join(cgroup_name(handle));
         let shim = kept.join(SHIM);
         fs::create_dir_all(&shim)?;
+        controllers::enable(&keep);
+        controllers::enable(&kept);
         Ok((kept, shim))
     }
 
@@ -124,12 +148,23 @@ impl AttemptCgroups {
             base: kept.clone(),
             runs: kept,
             tags: Mutex::default(),
+            unenforced: None,
         })
+    }
+
+    /// Resources whose limits the host enforces for attempts.
+    pub fn enforced(&self) -> Vec<Resource> {
+        controllers::enforced_below(&self.runs)
+    }
+
+    /// Reason why it does not enforce the others.
+    pub fn unenforced(&self) -> Option<&Unenforced> {
+        self.unenforced.as_ref()
     }
 
     /// Starts a child in a cgroup, and kills the cgroup.
     fn probe(self: &Arc<Self>) -> io::Result<()> {
-        let cgroup = self.create(PROBE)?;
+        let cgroup = self.create(PROBE, &Resources::default())?;
         let directory = cgroup.open()?;
         let mut stack = vec![0; PROBE_STACK];
         let mask = SigSet::all().thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)?;
@@ -142,8 +177,12 @@ impl AttemptCgroups {
         kill(&cgroup.path)
     }
 
-    /// Makes the cgroup of the attempt `tag`.
-    pub(super) fn create(self: &Arc<Self>, tag: &str) -> io::Result<AttemptCgroup> {
+    /// Makes the cgroup of the attempt `tag`, whose processes have `limits` together.
+    pub(super) fn create(
+        self: &Arc<Self>,
+        tag: &str,
+        limits: &Resources,
+    ) -> io::Result<AttemptCgroup> {
         let name = cgroup_name(tag);
         let path = self.runs.join(&name);
         let made = match fs::create_dir(&path) {
@@ -155,11 +194,13 @@ impl AttemptCgroups {
         };
         made?;
         self.tags().insert(name.clone(), tag.to_owned());
-        Ok(AttemptCgroup {
+        let made = AttemptCgroup {
             path,
             name,
             all: Arc::clone(self),
-        })
+        };
+        controllers::limit(&made.path, limits)?;
+        Ok(made)
     }
 
     /// Finds the attempt in whose cgroup `pid` is. Returns its tag, which is empty for an attempt that has ended.
@@ -231,11 +272,16 @@ impl AttemptCgroup {
 
     /// The limit that its processes reached.
     pub(super) fn limit_reached(&self) -> Option<CgroupLimit> {
-        let reached = |file, count| number_in(&self.path.join(file), count).is_some_and(|n| n > 0);
-        if reached("memory.events", "oom_kill ") {
-            Some(CgroupLimit::Memory)
-        } else {
-            reached("pids.events", "max ").then_some(CgroupLimit::Pids)
+        controllers::limit_reached(&self.path)
+    }
+
+    /// Thaws its processes, so that they handle the signals that they have got.
+    pub(super) fn thaw(&self) {
+        let freezer = Freezer::new(&self.path);
+        if freezer.is_set()
+            && let Err(error) = freezer.set(false)
+        {
+            tracing::warn!(cgroup = %self.path.display(), %error, "a cgroup could not be thawed");
         }
     }
 
@@ -436,13 +482,6 @@ fn is_populated(cgroup: &Path) -> bool {
         .is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
 }
 
-/// Number after `name` in a file of a cgroup.
-fn number_in(file: &Path, name: &str) -> Option<u64> {
-    let text = fs::read_to_string(file).ok()?;
-    let number = text.lines().find_map(|line| line.strip_prefix(name))?;
-    number.parse().ok()
-}
-
 /// Living processes in a cgroup and below. A concurrent fork may be missing.
 pub(super) fn members(cgroup: &Path) -> Vec<Stat> {
     let list = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
@@ -453,11 +492,7 @@ pub(super) fn members(cgroup: &Path) -> Vec<Stat> {
 }
 
 fn kill(cgroup: &Path) -> io::Result<()> {
-    // The file is not made: a kernel that lacks it cannot do it.
-    let mut file = File::options()
-        .write(true)
-        .open(cgroup.join("cgroup.kill"))?;
-    file.write_all(b"1")
+    controllers::write(&cgroup.join("cgroup.kill"), "1")
 }
 
 /// Removes a cgroup and all below it. One that has living processes stays.

@@ -43,10 +43,13 @@ mod plan;
 mod procfs;
 
 mod clone;
+mod controllers;
 mod ladder;
 mod output;
 mod pidfd;
 mod reap;
+
+mod freezer;
 
 mod cgroup;
 
@@ -71,8 +74,10 @@ mod spawn;
 mod tests;
 
 pub use cgroup::{AttemptCgroups, Unavailable, cgroup_name, end_recorded};
+pub use controllers::Unenforced;
 pub use ending::{Captured, CgroupLimit, Exit, Exited, Stop, StopReason, Stopper, Usage};
 pub use error::Error;
+pub use freezer::Freezer;
 pub use host::{Inheritance, OpenFiles, harden, memory_of_host, most_open_files};
 pub use image::file_path;
 pub use members::{Listener, Load, Members, PortOwner};

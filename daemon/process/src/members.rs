@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 
 use super::cgroup;
+use super::freezer::Freezer;
 use super::plan::ATTEMPT_VARIABLE;
 use super::procfs::{self, Stat, Variable};
 
@@ -89,6 +90,11 @@ impl Members {
         }
         members.retain(Stat::is_alive);
         members
+    }
+
+    /// Freezer of the attempt; `None` on a host without cgroups for attempts.
+    pub fn freezer(&self) -> Option<Freezer> {
+        self.cgroup.as_deref().map(Freezer::new)
     }
 
     pub fn load(&self) -> Load {

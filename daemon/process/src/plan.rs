@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rye_core::model::Isolation;
+use rye_core::model::{Isolation, Resources};
 use serde::{Deserialize, Serialize};
 
 /// Stream of an attempt. Its lines are not mixed with those of the other stream.
@@ -77,6 +77,9 @@ pub struct Plan {
     pub cwd: PathBuf,
     #[serde(default)]
     pub confinement: Confinement,
+    /// Limits of all its processes, which the host enforces.
+    #[serde(default)]
+    pub resources: Resources,
     /// Standard input.
     pub stdin: Input,
     /// Contents it may open as files, by the paths of [`file_path`](super::file_path): the n-th is sealed memory on
@@ -133,6 +136,7 @@ impl fmt::Debug for Plan {
             .field("env", &self.env.len())
             .field("cwd", &self.cwd)
             .field("confinement", &self.confinement.level())
+            .field("resources", &self.resources)
             .field("stdin_bytes", &self.stdin.len())
             .field("files", &self.files.len())
             .field("timeout", &self.timeout)

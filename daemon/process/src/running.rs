@@ -337,6 +337,10 @@ async fn follow(
         if signal == Signal::SIGTERM {
             // A stopped process does not handle TERM.
             leader.get_ref().signal_group(Signal::SIGCONT);
+            // Nor does a frozen one. KILL ends it as it is.
+            if let Some(cgroup) = &leader.get_ref().cgroup {
+                cgroup.thaw();
+            }
         }
         sent = Some(signal);
     }

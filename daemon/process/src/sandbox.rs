@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rye_core::model::Isolation;
+use rye_core::model::{Isolation, Resources};
 
 use super::error::Error;
 use super::image::find_program;
@@ -44,6 +44,7 @@ pub(super) fn probe(bwrap: &Path) -> Plan {
         env: Vec::new(),
         cwd: PathBuf::from("/"),
         confinement: Confinement::Scoped,
+        resources: Resources::default(),
         stdin: Input::Bytes(Vec::new()),
         files: Vec::new(),
         timeout: PROBE_TIME,

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 
 use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
-use rye_core::model::ProcessIdentity;
+use rye_core::model::{ProcessIdentity, Resource, Resources};
 use tokio::sync::{OnceCell, mpsc, oneshot};
 
 use super::cgroup::{AttemptCgroup, AttemptCgroups};
@@ -64,6 +64,7 @@ type Abandoned = Mutex<Vec<(OwnedFd, Option<Arc<AttemptCgroup>>)>>;
 struct SpawnRequest {
     image: Image,
     tag: String,
+    limits: Resources,
     spawner: Spawner,
     reply: oneshot::Sender<Result<Leader, Error>>,
 }
@@ -111,11 +112,38 @@ impl Spawner {
         self.shared.cgroups.as_ref()
     }
 
+    /// Resources whose limits the host enforces.
+    pub fn enforced(&self) -> Vec<Resource> {
+        let cgroups = self.cgroups();
+        cgroups.map_or_else(Vec::new, |cgroups| cgroups.enforced())
+    }
+
+    /// Describes the limits of `requested` that the host does not enforce; `None` if it enforces all.
+    pub fn unenforced(&self, requested: Resources) -> Option<String> {
+        let mut missing = requested.limited();
+        if !missing.is_empty() {
+            let enforced = self.enforced();
+            missing.retain(|one| !enforced.contains(one));
+        }
+        if missing.is_empty() {
+            return None;
+        }
+        let why = self.cgroups().and_then(|cgroups| cgroups.unenforced());
+        let why = why.map_or_else(
+            || "attempts have no cgroups, and `ryectl daemon info` has the reason".to_owned(),
+            ToString::to_string,
+        );
+        Some(format!(
+            "this host does not enforce the limits {}: {why}",
+            Resource::list(&missing)
+        ))
+    }
+
     pub fn scope(&self) -> Option<&SignalScope> {
         self.shared.scope.as_ref()
     }
 
-    /// Starts `plan`. `tag` identifies the attempt in the environment of all its processes.
+    /// Starts `plan`, whose limits the host must enforce. `tag` identifies the attempt in the environment of all its processes.
     ///
     /// An error means that the program was not executed. Dropping the future kills a process that has started.
     pub async fn start(&self, plan: Plan, tag: &str) -> Result<Running, Error> {
@@ -150,6 +178,7 @@ impl Spawner {
         let request = SpawnRequest {
             image,
             tag: tag.to_owned(),
+            limits: plan.resources,
             spawner: self.clone(),
             reply: asker,
         };
@@ -230,15 +259,17 @@ fn serve(mut queue: mpsc::Receiver<SpawnRequest>, abandoned: &Abandoned, open_fi
         let SpawnRequest {
             image,
             tag,
+            limits,
             spawner,
             reply: asker,
         } = request;
-        let cgroup = spawner.cgroups().map(|cgroups| cgroups.create(&tag));
+        let cgroup = spawner.cgroups();
+        let cgroup = cgroup.map(|cgroups| cgroups.create(&tag, &limits));
         let leader = match cgroup.transpose() {
             Ok(cgroup) => image
                 .start(&mut stack, (open_files, spawner.scope()), cgroup.as_ref())
                 .map(|started| Leader::new(started, cgroup, Arc::new(spawner))),
-            Err(source) => Err(image.refused("make a cgroup", source)),
+            Err(source) => Err(image.refused("make a cgroup with the limits", source)),
         };
         task::reply(asker, leader);
     }

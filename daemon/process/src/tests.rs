@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-use rye_core::model::{KillReceipt, ProcessIdentity};
+use rye_core::model::{KillReceipt, ProcessIdentity, Resources};
 
 use super::procfs::{Stat, Variable};
 use super::running::Leader;
@@ -60,6 +60,7 @@ impl Bench {
             env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
             cwd: self.directory.path().to_owned(),
             confinement: Confinement::Scoped,
+            resources: Resources::default(),
             stdin: Input::Bytes(Vec::new()),
             files: Vec::new(),
             timeout: LONG,

@@ -278,6 +278,7 @@ fn daemon() -> ExitCode {
         env: Vec::new(),
         cwd: "/".into(),
         confinement: rye_process::Confinement::Scoped,
+        resources: rye_core::model::Resources::default(),
         stdin: Input::Bytes(Vec::new()),
         files: Vec::new(),
         timeout: LONG,

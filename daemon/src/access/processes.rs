@@ -89,6 +89,12 @@ impl Visible {
 }
 
 impl Actionable {
+    /// Freezes the attempt in flight of the process, or thaws it.
+    pub async fn freeze_process(&self, by: &str, frozen: bool) -> Result<Visible, Error> {
+        let run = self.supervisor.freeze_process(&self.id, by, frozen).await?;
+        Ok(self.at(run))
+    }
+
     /// Stops the attempt in flight of the process, and starts another one.
     pub async fn restart_process(&self, by: &str) -> Result<Visible, Error> {
         let run = self.supervisor.restart_process(&self.id, by).await?;

@@ -1,8 +1,8 @@
-//! Isolation of the processes of a call.
+//! Isolation and limits of the processes of a call.
 
 use std::path::{Path, PathBuf};
 
-use rye_core::model::Isolation;
+use rye_core::model::{Isolation, Resources};
 use rye_item::system;
 use rye_process::{Confinement, SandboxView};
 
@@ -32,6 +32,16 @@ pub fn check_isolation(chain: &Chain, config: &Config) -> Result<(), Error> {
     checked
         .map(drop)
         .map_err(|unavailable| of_item(chain, unavailable))
+}
+
+/// Returns the limits of processes that declare `declared`, with those of the setting `resources.default`.
+pub(super) fn requested(declared: Option<Resources>, config: &Config) -> Resources {
+    declared.unwrap_or_default().or(config.resources.default)
+}
+
+/// Returns the limits that the processes of the tool of `chain` have.
+pub fn requested_resources(chain: &Chain, config: &Config) -> Resources {
+    requested(chain.tool().metadata.resources, config)
 }
 
 /// Error of the tool of `chain`.

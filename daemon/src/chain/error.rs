@@ -59,16 +59,6 @@ pub enum Error {
         level: Isolation,
         cause: String,
     },
-    /// A known key that this version does not implement.
-    #[error(
-        "`{path}`{}: the key `{key}` is not supported by this version of ryed; without it the item would not do what it says",
-        line_suffix(*line)
-    )]
-    Unsupported {
-        path: PathBuf,
-        key: String,
-        line: Option<usize>,
-    },
     #[error("`{path}`{}: the key `{key}` is unknown{hint}; correct it, or call it `x-…`", line_suffix(*line))]
     UnknownKey {
         path: PathBuf,
@@ -216,7 +206,6 @@ impl Kinded for Error {
             | Self::Circular { .. }
             | Self::TooDeep { .. }
             | Self::NoExecutor { .. }
-            | Self::Unsupported { .. }
             | Self::UnknownKey { .. }
             | Self::Library { .. }
             | Self::Version { .. }

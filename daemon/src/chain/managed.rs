@@ -7,7 +7,7 @@ use std::time::Duration;
 use rye_core::model::{HealthCheck, McpSession, PortRef, Ports, ProcessSpec, Readiness};
 use rye_core::process::{AttemptPorts, fill_port_slots, port_variable};
 
-use super::confinement::confinement;
+use super::confinement::{confinement, requested};
 use super::environment::{Environment, InheritedVariables};
 use super::origin::CallOrigin;
 use super::process_plan::tag;
@@ -131,6 +131,7 @@ pub fn managed(
             env: environment.into_vec(),
             cwd,
             confinement,
+            resources: requested(Some(spec.resources), config),
             stdin: process::Input::Bytes(Vec::new()),
             files: Vec::new(),
             timeout: Duration::MAX,

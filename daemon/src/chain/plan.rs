@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use rye_core::declared::Fields as _;
 use rye_core::machine::TextForm;
-use rye_core::model::Object;
+use rye_core::model::{Object, Resources};
 use rye_core::thread::ThreadOrder;
 use rye_item::system;
 use rye_process::{self as process, file_path};
 use serde_json::{Value, json};
 
 use super::binary;
-use super::confinement::{confinement, of_item};
+use super::confinement::{confinement, of_item, requested};
 use super::environment::{self, Environment, InheritedVariables};
 use super::error::Error;
 use super::fields::malformed;
@@ -162,6 +162,8 @@ fn check_program_keys(chain: &Chain) -> Result<(), Error> {
         "replay"
     } else if metadata.isolation.is_some() {
         "isolation"
+    } else if metadata.resources.is_some() {
+        "resources"
     } else {
         return Ok(());
     };
@@ -256,6 +258,7 @@ fn process(
         )?
     };
     plan.process.confinement = confinement;
+    plan.process.resources = requested(chain.tool().metadata.resources, config);
     if let Some(trace) = trace {
         let process = &plan.process;
         trace.push(json!({
@@ -266,6 +269,7 @@ fn process(
             "cwd": process.cwd,
             "timeout": process.timeout.as_secs_f64(),
             "isolation": process.confinement.level().as_str(),
+            "resources": process.resources,
             "from": if chain.anchored.is_some() { "copy" } else { "memory" },
         }));
     }
@@ -362,6 +366,7 @@ fn templated(
             env: environment.into_vec(),
             cwd: slots.cwd()?,
             confinement: process::Confinement::default(),
+            resources: Resources::default(),
             stdin: process::Input::Bytes(stdin(chain, &settings, params)?),
             files,
             timeout: timeout.unwrap_or(config.limits.tool_timeout),

@@ -108,19 +108,14 @@ pub(super) fn refuse_unread(element: &Item) -> Result<(), Error> {
     let Unread {
         key,
         line,
-        is_known,
         suggestion: near,
     } = unread.clone();
-    Err(if is_known {
-        Error::Unsupported { path, key, line }
-    } else {
-        let hint = did_you_mean(near);
-        Error::UnknownKey {
-            path,
-            key,
-            line,
-            hint,
-        }
+    let hint = did_you_mean(near);
+    Err(Error::UnknownKey {
+        path,
+        key,
+        line,
+        hint,
     })
 }
 

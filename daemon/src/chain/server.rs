@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rye_core::declared::Fields as _;
 use rye_core::id::{ItemId, ItemRef};
-use rye_core::model::{Failure, Object};
+use rye_core::model::{Failure, Object, Resources};
 use rye_item::{Item, Library, Space, system};
 use rye_process as process;
 use serde_json::{Value, json};
@@ -337,6 +337,7 @@ fn process(
         env,
         cwd: slots.cwd()?,
         confinement,
+        resources: Resources::default(),
         stdin: process::Input::Pipe,
         files: Vec::new(),
         timeout: Duration::MAX,

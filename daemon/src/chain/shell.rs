@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use rye_core::model::Object;
+use rye_core::model::{Object, Resources};
 use rye_item::{Item, Space};
 use rye_process::{self as process, MAX_ARGUMENT_BYTES};
 use serde_json::Value;
@@ -100,6 +100,7 @@ pub(super) fn plan(
             env: environment.into_vec(),
             cwd,
             confinement: process::Confinement::default(),
+            resources: Resources::default(),
             stdin: process::Input::Bytes(stdin.into()),
             files: Vec::new(),
             timeout,

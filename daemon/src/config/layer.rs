@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
-use rye_core::model::{Durability, Isolation, Recovery};
+use rye_core::model::{Durability, Isolation, Recovery, Resources};
 use rye_core::money::Usd;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
@@ -30,6 +30,8 @@ pub(super) struct Setting {
 enum Shape {
     Text,
     Number,
+    /// `true` or `false`.
+    Switch,
     /// Comma-separated parts.
     List,
     /// Comma-separated `NAME=VALUE` pairs.
@@ -51,7 +53,7 @@ const fn setting(
 }
 
 /// All settings, grouped by section, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 31] = [
+pub(super) const SETTINGS: [Setting; 33] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
@@ -117,6 +119,18 @@ pub(super) const SETTINGS: [Setting; 31] = [
         "RYE_ISOLATION_LEAST",
         Shape::Text,
         "Weakest isolation of the processes of tools: none, scoped or sandbox.",
+    ),
+    setting(
+        "resources.default",
+        "RYE_RESOURCES_DEFAULT",
+        Shape::Pairs,
+        "Limits of the processes of each attempt that sets none: memory, pids, cpu, such as memory=2GiB,pids=500,cpu=1.5.",
+    ),
+    setting(
+        "resources.required",
+        "RYE_RESOURCES_REQUIRED",
+        Shape::Switch,
+        "Whether an attempt is refused if the host does not enforce its limits; else it runs with a warning.",
     ),
     setting(
         "journal.segment_bytes",
@@ -255,6 +269,7 @@ pub(super) struct Layer {
     pub(super) restarts: Option<u32>,
     pub(super) containment: ContainmentLayer,
     pub(super) isolation: IsolationLayer,
+    pub(super) resources: ResourcesLayer,
     pub(super) shutdown_grace_seconds: Option<u64>,
     pub(super) interpreters: Option<BTreeMap<String, PathBuf>>,
     pub(super) journal: JournalLayer,
@@ -278,6 +293,13 @@ pub(super) struct ContainmentLayer {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct IsolationLayer {
     pub(super) least: Option<Isolation>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ResourcesLayer {
+    pub(super) default: Option<Resources>,
+    pub(super) required: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -443,6 +465,9 @@ impl Setting {
             // An invalid number is left for the type to refuse, with its own message.
             Shape::Number => text
                 .parse::<u64>()
+                .map_or_else(|_| text.into(), Value::from),
+            Shape::Switch => text
+                .parse::<bool>()
                 .map_or_else(|_| text.into(), Value::from),
             Shape::List => text.split(',').map(str::trim).collect(),
             Shape::Pairs => Value::Mapping(text.split(',').map(pair).collect()),

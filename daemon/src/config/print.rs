@@ -56,6 +56,8 @@ fn value(config: &Config, key: &str) -> Value {
         "containment.cgroup" => json!(config.cgroups),
         "containment.signals" => json!(config.signals),
         "isolation.least" => json!(config.least_isolation),
+        "resources.default" => json!(config.resources.default),
+        "resources.required" => json!(config.resources.are_required),
         "shutdown_grace_seconds" => json!(config.shutdown_grace.as_secs()),
         "interpreters" => {
             let programs = config.interpreters.iter();

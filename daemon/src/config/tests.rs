@@ -2,7 +2,9 @@ use std::fs;
 
 use clap::Parser as _;
 use rye_core::error::with_sources;
+use rye_core::model::Resources;
 use rye_core::money::Usd;
+use serde_json::json;
 
 use super::layer::{SETTINGS, Setting};
 use super::*;
@@ -91,6 +93,8 @@ fn every_setting_can_be_set_by_its_variable() {
         ("RYE_CONTAINMENT_CGROUP", "off"),
         ("RYE_CONTAINMENT_SIGNALS", "off"),
         ("RYE_ISOLATION_LEAST", "sandbox"),
+        ("RYE_RESOURCES_DEFAULT", "memory=2GiB, pids=500, cpu=1.5"),
+        ("RYE_RESOURCES_REQUIRED", "true"),
         ("RYE_JOURNAL_SEGMENT_BYTES", "65536"),
         ("RYE_LOG_FORMAT", "json"),
         ("RYE_LOG_LEVEL", "ryed=debug,warn"),
@@ -155,6 +159,16 @@ fn every_setting_can_be_set_by_its_variable() {
     assert_eq!(config.budget.day, Usd::parse("0.5").ok());
     assert_eq!(config.budget.month, None);
     assert_eq!(config.networks, Networks::Public);
+    let limits = json!({"memory": "2GiB", "pids": 500, "cpu": 1.5});
+    assert_eq!(
+        config.resources.default,
+        Resources::from_json(&limits).unwrap()
+    );
+    assert!(config.resources.are_required);
+    let refused = load_with(&[], &[("RYE_RESOURCES_DEFAULT", "pids=0")]).unwrap_err();
+    assert!(with_sources(&refused).contains("`resources.pids` is a whole number"));
+    let refused = load_with(&[], &[("RYE_RESOURCES_REQUIRED", "yes")]).unwrap_err();
+    assert!(with_sources(&refused).contains("RYE_RESOURCES_REQUIRED"));
     assert_eq!(config.port_range, PortRange(5000..=5009));
     let refused = load_with(&[], &[("RYE_PORTS_RANGE", "9-5")]).unwrap_err();
     assert!(with_sources(&refused).contains("\"9-5\" is no range of ports"));

@@ -16,6 +16,9 @@ use crate::services::{AttemptCtx, Prepared};
 /// Code of the failure of an action whose isolation the host or a setting does not allow.
 pub const ISOLATION_UNAVAILABLE: &str = "isolation_unavailable";
 
+/// Code of the failure of an attempt whose limits are required, and not enforced by the host.
+pub const LIMITS_UNAVAILABLE: &str = "limits_unavailable";
+
 /// Failure of an action whose chain or plan is refused.
 pub(super) fn unplanned(error: &chain::Error) -> Failure {
     if matches!(error, chain::Error::NoInterpreter { .. }) {

@@ -88,7 +88,7 @@ impl Planner {
 impl Dispatcher {
     pub(super) async fn managed(
         &self,
-        plan: ManagedPlan,
+        mut plan: ManagedPlan,
         cx: &AttemptCtx,
         masker: &Arc<Masker>,
         work: &mut Work,
@@ -102,6 +102,7 @@ impl Dispatcher {
                 return Err(Failure::permanent("port_in_use", text).decided().into());
             }
         }
+        self.limit(&mut plan.process, cx)?;
         if cx.spec.process().is_some_and(|spec| spec.survive) {
             return survivor::start(&self.spawner, plan, cx, masker, work).await;
         }
@@ -142,6 +143,7 @@ impl Dispatcher {
     ) -> Result<Value, Box<Unsuccessful>> {
         let log = cx.services.process_logs.of(&cx.run);
         let isolation = plan.process.confinement.level();
+        let resources = plan.process.resources;
         let report = reporter(cx);
         let (signs, observer) = signs(&plan.probes.ready, &report);
         let running = self.spawner.start(plan.process, &plan.tag).await;
@@ -150,13 +152,14 @@ impl Dispatcher {
         let (running, link) = connect(running, server)?;
         work.certainty = Certainty::Unknown;
         let pid = running.identity().pid;
-        cx.note_process(running.identity().clone(), isolation);
+        cx.note_process(running.identity().clone(), isolation, resources);
         log.begin(cx.step, observer).await;
         let running = running
             .with_tap(tap(&log, link.as_ref(), cx))
             .with_masker(Arc::clone(masker));
         let members = running.members();
-        let live = cx.services.live_processes.enter(&cx.run, members.clone());
+        let live = &cx.services.live_processes;
+        let live = live.enter(&cx.run, cx.attempt, members.clone());
         let probes = Probes {
             plan: &plan.probes,
             signs: &signs,
@@ -167,9 +170,13 @@ impl Dispatcher {
         };
         let verdict = OnceLock::new();
         let stopper = Stopper::new();
+        let due = async {
+            due(link.as_ref(), &cx.stop).await;
+            live.switch().close();
+        };
         let exited = tokio::select! {
             exited = running.finish(stopper.listen()) => exited,
-            never = cx.stop.forward(due(link.as_ref(), &cx.stop), &stopper) => match never {},
+            never = cx.stop.forward(due, &stopper) => match never {},
             never = log.write() => match never {},
             never = cx.output.write() => match never {},
             never = stop_by(&probes, &verdict, &stopper) => match never {},
@@ -324,6 +331,7 @@ async fn stop_by(
     stopper: &Stopper,
 ) -> Infallible {
     let reason = probes.watch().await;
+    probes.live.switch().close();
     verdict.get_or_init(|| reason);
     stopper.stop(StopReason::Cancel);
     std::future::pending().await

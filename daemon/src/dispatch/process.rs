@@ -4,12 +4,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use rye_core::machine::Certainty;
-use rye_core::model::{Effect, EndCause, Slot};
+use rye_core::model::{Effect, EndCause, Failure, Resources, Slot};
 use rye_process::masking::Masker;
-use rye_process::{Confinement, Exit, StopReason, Stopper};
+use rye_process::{self as process, Confinement, Exit, StopReason, Stopper};
 use serde_json::Value;
 
-use super::failures::{refused, unstarted};
+use super::failures::{LIMITS_UNAVAILABLE, refused, unstarted};
 use super::outcome::{bound, judge, printed, process_end};
 use super::{Dispatcher, Unsuccessful, Work};
 use crate::callbacks::{Halt, ProgramAttempt, Registered};
@@ -59,7 +59,7 @@ impl Dispatcher {
     /// Runs the process of a call to its end, or stops it when the order of its calls requires that.
     async fn contained(
         &self,
-        plan: ProcessPlan,
+        mut plan: ProcessPlan,
         cx: &AttemptCtx,
         masker: Arc<Masker>,
         work: &mut Work,
@@ -69,7 +69,9 @@ impl Dispatcher {
         let limit = format!("{seconds} s (more with {})", plan.time_set_by);
         let program = plan.process.program.clone();
         let most = plan.process.output_limit;
+        self.limit(&mut plan.process, cx)?;
         let isolation = plan.process.confinement.level();
+        let resources = plan.process.resources;
         let running = self
             .spawner
             .start(plan.process, &plan.tag)
@@ -77,7 +79,7 @@ impl Dispatcher {
             .map_err(|error| unstarted(&error))?;
         work.certainty = Certainty::Unknown;
         let pid = running.identity().pid;
-        cx.note_process(running.identity().clone(), isolation);
+        cx.note_process(running.identity().clone(), isolation, resources);
         let memory = cx.services.journal.memory();
         let stopper = Stopper::new();
         let live = LoggedOutput::new(&cx.output, plan.output_form);
@@ -124,6 +126,27 @@ impl Dispatcher {
         };
         work.note_printed(plan.output_form, printed, &judged);
         judged
+    }
+}
+
+impl Dispatcher {
+    /// Fails if limits are required, and the host does not enforce all of `requested`.
+    pub(super) fn check_required(&self, requested: Resources) -> Result<(), String> {
+        if !self.planner.config.resources.are_required {
+            return Ok(());
+        }
+        self.spawner.unenforced(requested).map_or(Ok(()), Err)
+    }
+
+    /// Reduces the limits of `plan` to those that the host enforces, with a warning about the others.
+    pub(super) fn limit(&self, plan: &mut process::Plan, cx: &AttemptCtx) -> Result<(), Failure> {
+        let refuse = |why| Failure::permanent(LIMITS_UNAVAILABLE, why).decided();
+        self.check_required(plan.resources).map_err(refuse)?;
+        if let Some(warning) = self.spawner.unenforced(plan.resources) {
+            cx.warn(warning);
+            plan.resources = plan.resources.only(&self.spawner.enforced());
+        }
+        Ok(())
     }
 }
 

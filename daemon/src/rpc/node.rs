@@ -7,6 +7,7 @@ use std::sync::Arc;
 use nix::unistd::Pid;
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, Name};
+use rye_core::model::Resource;
 use rye_process::{AttemptCgroups, CGROUP, CONTAINMENT, Inheritance, SIGNALS};
 use rye_proto::v1;
 use rye_proto::v1::node_server::Node;
@@ -50,6 +51,23 @@ impl Facts {
         let signals = self.no_scope.is_none().then_some(SIGNALS);
         let all = cgroup.into_iter().chain(CONTAINMENT).chain(signals);
         all.map(str::to_owned).collect()
+    }
+
+    /// Resources whose limits the host enforces.
+    fn limits_enforced(&self) -> Vec<String> {
+        let cgroups = self.cgroups.as_ref();
+        let enforced = cgroups.map_or_else(|_| Vec::new(), |cgroups| cgroups.enforced());
+        let names = enforced.into_iter().map(Resource::as_str);
+        names.map(str::to_owned).collect()
+    }
+
+    /// The reason why it does not enforce the others.
+    fn limits_missing(&self) -> String {
+        match &self.cgroups {
+            Ok(cgroups) => cgroups.unenforced().map(ToString::to_string),
+            Err(why) => Some(why.clone()),
+        }
+        .unwrap_or_default()
     }
 
     /// The mechanisms that are not there, and why.
@@ -136,6 +154,8 @@ impl Node for NodeService {
             .to_owned(),
             history_notes: self.access.history_notes().to_vec(),
             tools: Some(facts.tools.clone()),
+            limits_enforced: facts.limits_enforced(),
+            limits_missing: facts.limits_missing(),
         }))
     }
 

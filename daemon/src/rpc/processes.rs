@@ -14,7 +14,7 @@ use rye_core::process::{
 };
 use rye_proto::v1;
 use rye_proto::v1::processes_server::Processes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
@@ -145,6 +145,15 @@ fn health_request(health: v1::ProcessHealth) -> HealthRequest {
     }
 }
 
+/// The limits of a request, in the form of tools.
+fn resources(limits: &v1::ProcessResources) -> Value {
+    json!({
+        "memory": decode::given(&limits.memory),
+        "pids": limits.pids,
+        "cpu": limits.cpu,
+    })
+}
+
 fn start_request(request: v1::StartProcessRequest) -> ProcessRequest {
     let env = request.env.into_iter();
     let env = env.map(|(name, value)| (name, Value::from(value)));
@@ -179,6 +188,7 @@ fn start_request(request: v1::StartProcessRequest) -> ProcessRequest {
         max_restarts: request.max_restarts,
         grace: seconds(request.grace_ms),
         isolation: decode::given(&request.isolation),
+        resources: request.resources.as_ref().map(resources),
         survive: Some(request.survive),
         // A person has no model that lines could be a message to.
         watch: None,
@@ -235,6 +245,26 @@ impl Processes for ProcessesService {
         let restarted = run.restart_process(&by).await?;
         let process = self.view(&restarted);
         Ok(Response::new(v1::RestartProcessResponse { process }))
+    }
+
+    async fn freeze(
+        &self,
+        request: Request<v1::FreezeProcessRequest>,
+    ) -> Answer<v1::FreezeProcessResponse> {
+        let (run, by) = self.actionable(request, |request| &request.handle).await?;
+        let frozen = run.freeze_process(&by, true).await?;
+        let process = self.view(&frozen);
+        Ok(Response::new(v1::FreezeProcessResponse { process }))
+    }
+
+    async fn thaw(
+        &self,
+        request: Request<v1::ThawProcessRequest>,
+    ) -> Answer<v1::ThawProcessResponse> {
+        let (run, by) = self.actionable(request, |request| &request.handle).await?;
+        let thawed = run.freeze_process(&by, false).await?;
+        let process = self.view(&thawed);
+        Ok(Response::new(v1::ThawProcessResponse { process }))
     }
 
     async fn status(

@@ -109,6 +109,8 @@ impl CheckedMethods {
         }
         refused!("Processes.Stop", stop: StopProcessRequest);
         refused!("Processes.Restart", restart: RestartProcessRequest);
+        refused!("Processes.Freeze", freeze: FreezeProcessRequest);
+        refused!("Processes.Thaw", thaw: ThawProcessRequest);
         refused!("Processes.Status", status: ProcessStatusRequest);
         refused!("Processes.Wait", wait: WaitProcessRequest);
         refused!("Processes.Logs", logs: ProcessLogsRequest);

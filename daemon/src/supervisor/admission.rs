@@ -27,8 +27,8 @@ use rye_core::expr::{did_you_mean, nearest};
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::graph::{GraphState, UnfinishedWork};
 use rye_core::model::{
-    ApprovalRule, Budget, ChildTerms, Durability, Extent, Failure, GraphTask, Limits, Object, Run,
-    Spec, StartFrom, Task,
+    ApprovalRule, Budget, ChildTerms, Durability, Extent, Failure, GraphTask, Limits, Object,
+    Resources, Run, Spec, StartFrom, Task,
 };
 use rye_core::policy::Policy;
 use rye_item::{Library, Snapshot};
@@ -101,6 +101,7 @@ impl Admission {
             checked.map_err(|error| Error::NoIsolation {
                 message: error.to_string(),
             })?;
+            self.check_limits(chain::requested_resources(&resolved, &self.config))?;
         }
         let admitted = match resolved.terminal {
             Terminal::Graph => self.admit_graph(inside, budget, &resolved, request)?,
@@ -116,6 +117,11 @@ impl Admission {
             }),
             (Some(_) | None, _) => Ok(admitted),
         }
+    }
+
+    fn check_limits(&self, requested: Resources) -> Result<(), Error> {
+        let checked = self.services.dispatch.check_limits(requested);
+        checked.map_err(|message| Error::NoLimits { message })
     }
 
     /// Returns the specification of a run of any kind, which does `task` with the item of that content hash.

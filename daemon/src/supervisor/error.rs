@@ -8,13 +8,14 @@ use rye_core::model::Failure;
 use rye_core::provider::Unresolved;
 
 use crate::callbacks::Closed;
-use crate::dispatch::ISOLATION_UNAVAILABLE;
+use crate::dispatch::{ISOLATION_UNAVAILABLE, LIMITS_UNAVAILABLE};
 use crate::port::Refusal;
 use crate::{chain, directives, index, inspect, models, native, projects, thread};
 
 /// Code of the failure of a run whose tools need environment variables that are not set.
 pub(super) const VARIABLES_MISSING: &str = "missing_environment_variables";
 const REMOVED: &str = "run_removed";
+const FREEZE_UNAVAILABLE: &str = "freeze_unavailable";
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -93,6 +94,19 @@ pub enum Error {
         /// The level, and the cause.
         message: String,
     },
+    /// The host does not enforce the requested limits, which is required.
+    #[error("{message}")]
+    NoLimits {
+        /// The limits, and the reason.
+        message: String,
+    },
+    /// The host has no cgroup for the process.
+    #[error("run `{run}` cannot be frozen: {problem}")]
+    NoFreezer {
+        run: RunId,
+        /// The reason, and the fix.
+        problem: String,
+    },
     /// The run would fail at once.
     #[error("{}", failure.message)]
     Faulty { failure: Box<Failure> },
@@ -160,6 +174,12 @@ impl Error {
         if let Self::NoIsolation { .. } = self {
             return ISOLATION_UNAVAILABLE;
         }
+        if let Self::NoFreezer { .. } = self {
+            return FREEZE_UNAVAILABLE;
+        }
+        if let Self::NoLimits { .. } = self {
+            return LIMITS_UNAVAILABLE;
+        }
         if let Self::Removed { .. } = self {
             return REMOVED;
         }
@@ -205,7 +225,9 @@ impl Kinded for Error {
             | Self::NotSuspended { .. }
             | Self::Closed(Closed::Ended)
             | Self::Diverged { .. }
-            | Self::NoIsolation { .. } => ErrorKind::Precondition,
+            | Self::NoIsolation { .. }
+            | Self::NoLimits { .. }
+            | Self::NoFreezer { .. } => ErrorKind::Precondition,
             Self::Closed(Closed::TooManyOpen | Closed::TooMany) => ErrorKind::Exhausted,
             Self::Stopping => ErrorKind::Unavailable,
             Self::Journal(source) => source.kind(),

@@ -164,6 +164,7 @@ impl Supervisor {
             run.process().is_none_or(|state| {
                 let is_settled = state.ready_since().is_some()
                     || state.unready.is_some()
+                    || state.is_frozen
                     || matches!(state.stage, ProcessStage::Paused { .. });
                 state.requested == RequestedRestart::None && is_settled
             })
@@ -192,11 +193,12 @@ impl Supervisor {
         Ok(processes)
     }
 
-    /// Returns the record of the process `id` when it is ready, has ended, or was not ready in time.
+    /// Returns the record of the process `id` when it is ready, has ended, was not ready in time, or is frozen.
     pub async fn process_started(&self, id: &RunId) -> Result<Arc<Run>, Error> {
         let is_decided = |run: &Run| {
-            let is_decided =
-                |state: &ProcessState| state.ready_since().is_some() || state.unready.is_some();
+            let is_decided = |state: &ProcessState| {
+                state.ready_since().is_some() || state.unready.is_some() || state.is_frozen
+            };
             run.process().is_none_or(is_decided)
         };
         let run = self.run_of(id).await?;

@@ -12,7 +12,8 @@ use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::{Caps, Cost, Denied};
 use rye_core::machine::CallOutcome;
 use rye_core::model::{
-    Budget, Death, Failure, Kill, Killed, LogCursor, Run, RunEvent, Spec, Task, WatchRule,
+    Budget, Death, Failure, Kill, Killed, LogCursor, Resources, Run, RunEvent, Spec, Task,
+    WatchRule,
 };
 use rye_core::money::Usd;
 use rye_core::state::Change;
@@ -51,6 +52,10 @@ impl Dispatch for Nothing {
 
     fn carry_out<'a>(&'a self, _prepared: Prepared, _cx: &'a AttemptCtx) -> BoxFuture<'a, Ended> {
         unreachable!("the kind of these tests carries its calls out")
+    }
+
+    fn check_limits(&self, _requested: Resources) -> Result<(), String> {
+        Ok(())
     }
 }
 

@@ -1883,6 +1883,12 @@ pub struct InfoResponse {
     #[prost(message, optional, tag = "14")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: ::core::option::Option<ToolEnvironment>,
+    /// Resources whose limits the host enforces: `memory`, `pids` and `cpu`.
+    #[prost(string, repeated, tag = "16")]
+    pub limits_enforced: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Why it does not enforce the others, and how it does; empty if it enforces all.
+    #[prost(string, tag = "17")]
+    pub limits_missing: ::prost::alloc::string::String,
 }
 /// What every tool gets from the daemon, before its project and its item add to it.
 #[derive(serde::Serialize)]
@@ -1980,7 +1986,7 @@ pub struct Process {
     /// Id of the process of the attempt in flight, also its group and session.
     #[prost(int32, optional, tag = "4")]
     pub pid: ::core::option::Option<i32>,
-    /// `running`, `restarting` (it failed and starts again soon), `exited`, `failed` (it could not be started), `stopped`, or `stale` (the
+    /// `running`, `frozen` (it stands still), `restarting` (it failed and starts again soon), `exited`, `failed` (it could not be started), `stopped`, or `stale` (the
     /// daemon went down, and it was not to start again).
     #[prost(string, tag = "5")]
     pub status: ::prost::alloc::string::String,
@@ -2155,6 +2161,9 @@ pub struct StartProcessRequest {
     /// Whether it keeps running while the daemon is away.
     #[prost(bool, tag = "17")]
     pub survive: bool,
+    /// Absent means none, or those of the setting `resources.default`.
+    #[prost(message, optional, tag = "35")]
+    pub resources: ::core::option::Option<ProcessResources>,
     /// Ports by their names: `auto` for a free one, or a number.
     #[prost(map = "string, string", tag = "14")]
     pub ports: ::std::collections::HashMap<
@@ -2166,6 +2175,19 @@ pub struct StartProcessRequest {
     pub ready: ::core::option::Option<ProcessProbe>,
     #[prost(message, optional, tag = "16")]
     pub healthy: ::core::option::Option<ProcessHealth>,
+}
+/// Limits of a process and all that it starts together. What is absent has no limit, or that of the setting `resources.default`.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProcessResources {
+    /// Such as `2GiB`, or a number of bytes; empty means no limit.
+    #[prost(string, tag = "1")]
+    pub memory: ::prost::alloc::string::String,
+    /// Processes and threads.
+    #[prost(uint64, optional, tag = "2")]
+    pub pids: ::core::option::Option<u64>,
+    /// Processors, such as 1.5.
+    #[prost(double, optional, tag = "3")]
+    pub cpu: ::core::option::Option<f64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StartProcessResponse {
@@ -2195,6 +2217,26 @@ pub struct RestartProcessRequest {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RestartProcessResponse {
+    #[prost(message, optional, tag = "1")]
+    pub process: ::core::option::Option<Process>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FreezeProcessRequest {
+    #[prost(string, tag = "1")]
+    pub handle: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FreezeProcessResponse {
+    #[prost(message, optional, tag = "1")]
+    pub process: ::core::option::Option<Process>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ThawProcessRequest {
+    #[prost(string, tag = "1")]
+    pub handle: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ThawProcessResponse {
     #[prost(message, optional, tag = "1")]
     pub process: ::core::option::Option<Process>,
 }
@@ -6544,6 +6586,50 @@ pub mod processes_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Processes", "Restart"));
             self.inner.unary(req, path, codec).await
         }
+        /// Freezes a process and all that it started: they stand still until they are thawed. Answers when they do. A frozen one stays as it is.
+        pub async fn freeze(
+            &mut self,
+            request: impl tonic::IntoRequest<super::FreezeProcessRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::FreezeProcessResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Processes/Freeze");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Processes", "Freeze"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lets a frozen process go on. One that is not frozen stays as it is.
+        pub async fn thaw(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ThawProcessRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ThawProcessResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Processes/Thaw");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Processes", "Thaw"));
+            self.inner.unary(req, path, codec).await
+        }
         /// How a process stands.
         pub async fn status(
             &mut self,
@@ -6669,6 +6755,22 @@ pub mod processes_server {
             request: tonic::Request<super::RestartProcessRequest>,
         ) -> std::result::Result<
             tonic::Response<super::RestartProcessResponse>,
+            tonic::Status,
+        >;
+        /// Freezes a process and all that it started: they stand still until they are thawed. Answers when they do. A frozen one stays as it is.
+        async fn freeze(
+            &self,
+            request: tonic::Request<super::FreezeProcessRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::FreezeProcessResponse>,
+            tonic::Status,
+        >;
+        /// Lets a frozen process go on. One that is not frozen stays as it is.
+        async fn thaw(
+            &self,
+            request: tonic::Request<super::ThawProcessRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ThawProcessResponse>,
             tonic::Status,
         >;
         /// How a process stands.
@@ -6904,6 +7006,96 @@ pub mod processes_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RestartSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Processes/Freeze" => {
+                    #[allow(non_camel_case_types)]
+                    struct FreezeSvc<T: Processes>(pub Arc<T>);
+                    impl<
+                        T: Processes,
+                    > tonic::server::UnaryService<super::FreezeProcessRequest>
+                    for FreezeSvc<T> {
+                        type Response = super::FreezeProcessResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::FreezeProcessRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Processes>::freeze(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FreezeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Processes/Thaw" => {
+                    #[allow(non_camel_case_types)]
+                    struct ThawSvc<T: Processes>(pub Arc<T>);
+                    impl<
+                        T: Processes,
+                    > tonic::server::UnaryService<super::ThawProcessRequest>
+                    for ThawSvc<T> {
+                        type Response = super::ThawProcessResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ThawProcessRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Processes>::thaw(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ThawSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

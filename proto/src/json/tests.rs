@@ -278,7 +278,7 @@ fn daemon_delta_event_and_step_json_have_exact_fields() {
         serde_json::to_string(&daemon).unwrap(),
         concat!(
             r#"{"version":"","pid":0,"parent_pid":0,"epoch":0,"started_at":null,"state_dir":"","socket":"","#,
-            r#""node_fingerprint":"","isolation":"sandbox","containment":[],"containment_missing":"","live_runs":0,"storage":""}"#
+            r#""node_fingerprint":"","isolation":"sandbox","containment":[],"containment_missing":"","live_runs":0,"storage":"","limits_enforced":[],"limits_missing":""}"#
         )
     );
     let delta = v1::Delta {

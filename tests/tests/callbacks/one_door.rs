@@ -57,6 +57,7 @@ fn rows() -> Vec<Row> {
             "--limit spawns=1",
         ),
         row("isolation_unavailable", all, "t/user", json!({}), ""),
+        row("limits_unavailable", all, "t/limited", json!({}), ""),
     ]
 }
 
@@ -149,11 +150,17 @@ fn refused_calls_of_programs_have_code_and_warning_of_direct_calls() {
     );
     python(
         &world,
+        "t/limited",
+        "__resources__ = {\"pids\": 100}\ndef execute(params, project_path):\n    return {}\n",
+    );
+    python(
+        &world,
         "t/caller",
         "def execute(params, project_path):\n    import rye_client\n    envelope = rye_client.call(params[\"item\"], params[\"params\"])\n    return {\"code\": \
          envelope.get(\"metadata\", {}).get(\"code\")}\n",
     );
-    let _daemon = world.start("");
+    // No host enforces limits without cgroups.
+    let _daemon = world.start("resources: {required: true}\ncontainment: {cgroup: off}");
     for row in rows() {
         let (direct, direct_warnings) = play(&world, &row, false);
         let (by_program, program_warnings) = play(&world, &row, true);

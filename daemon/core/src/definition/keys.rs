@@ -141,6 +141,7 @@ pub(super) const NODE: Keys = Keys {
         Key(&["max_restarts"], any, "Of `service`: failures in a row after which it starts again."),
         Key(&["grace"], any, "Of `service`: seconds between TERM and KILL when it is stopped."),
         Key(&["isolation"], optional_text, "Of `service`: what it may reach: none, scoped or sandbox; scoped unless set."),
+        Key(&["resources"], any, "Of `service`: limits of its processes: {memory, pids, cpu}."),
         Key(&["comment", "description"], text, "For people."),
     ],
     required: &[],

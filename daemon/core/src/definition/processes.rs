@@ -13,7 +13,7 @@ use crate::model::{Object, ProcessSpec};
 const PROCESS_TOOL: &str = "rye/agent/threads/managed_subprocess";
 
 /// Keys of a service, which are parameters of the tool.
-pub(super) const SERVICE_KEYS: [&str; 15] = [
+pub(super) const SERVICE_KEYS: [&str; 16] = [
     "command",
     "args",
     "cwd",
@@ -29,6 +29,7 @@ pub(super) const SERVICE_KEYS: [&str; 15] = [
     "max_restarts",
     "grace",
     "isolation",
+    "resources",
 ];
 
 fn use_of_tool(params: Object) -> Action {

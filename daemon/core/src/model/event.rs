@@ -136,6 +136,8 @@ events! {
         ProcessReady(ProcessReady) => PROGRESS,
         ProcessUnready(ProcessUnready) => PLAIN,
         ProcessRestartRequested(ProcessRestartRequested) => PLAIN.during(While::NotCancelled),
+        ProcessFrozen(ProcessFrozen) => PLAIN.during(While::NotCancelled),
+        ProcessThawed(ProcessThawed) => PLAIN.during(While::NotCancelled),
         ProcessRestartScheduled(ProcessRestartScheduled) => PLAIN,
         ProcessWatched(ProcessWatched) => BEGINS,
         ProcessWatchChanged(ProcessWatchChanged) => BEGINS.during(While::NotCancelled),

@@ -11,6 +11,7 @@ use super::isolation::Isolation;
 use super::process_end::ProcessEnd;
 use super::process_probe::{HealthCheck, HttpProbe, PortChoice, PortRef, Ports, Unready};
 use super::process_watch::{ProcessWatch, WatchRule};
+use super::resources::Resources;
 use crate::clock::Timestamp;
 use crate::id::ItemId;
 
@@ -44,6 +45,8 @@ pub struct ProcessSpec {
     pub grace_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
+    #[serde(default, skip_serializing_if = "Resources::is_empty")]
+    pub resources: Resources,
     /// True if the process keeps running while the daemon is away.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub survive: bool,
@@ -199,6 +202,9 @@ pub struct ProcessState {
     /// The reason for which the attempt in flight was not ready in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unready: Option<Arc<Unready>>,
+    /// True if the processes of the attempt in flight stand still.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_frozen: bool,
     /// The end of the last attempt that has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_end: Option<Arc<ProcessEnd>>,

@@ -194,6 +194,7 @@ fn process_of(slot: Slot) -> Event {
             boot_id: "b".into(),
         },
         isolation: None,
+        resources: Resources::default(),
     })
 }
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::probes::{self, HealthRequest, PortValue, ReadyRequest, milliseconds};
 use super::slots;
 use super::watch_request::{WatchRequest, watch_rules};
-use crate::model::{Isolation, Object, ProcessSpec, RestartPolicy};
+use crate::model::{Isolation, Object, ProcessSpec, Resources, RestartPolicy};
 
 const DEFAULT_READY_SECONDS: f64 = 30.0;
 const DEFAULT_GRACE_SECONDS: f64 = 5.0;
@@ -35,6 +36,7 @@ pub struct ProcessRequest {
     /// Seconds.
     pub grace: Option<f64>,
     pub isolation: Option<String>,
+    pub resources: Option<Value>,
     pub survive: Option<bool>,
     pub watch: Option<Vec<WatchRequest>>,
 }
@@ -82,6 +84,7 @@ impl ProcessRequest {
                 format!("`isolation` is one of {words}, not {word:?}")
             })
         });
+        let resources = self.resources.as_ref().map(Resources::from_json);
         let spec = ProcessSpec {
             name,
             command: self.command,
@@ -98,6 +101,7 @@ impl ProcessRequest {
             max_restarts,
             grace_ms: milliseconds("grace", self.grace.unwrap_or(DEFAULT_GRACE_SECONDS), 0.0)?,
             isolation: isolation.transpose()?,
+            resources: resources.transpose()?.unwrap_or_default(),
             survive: self.survive.unwrap_or_default(),
             ports,
             healthy: healthy.transpose()?,
@@ -110,13 +114,11 @@ impl ProcessRequest {
 }
 
 fn variables(given: Object) -> Result<BTreeMap<String, String>, String> {
-    let text = |(name, value): (String, serde_json::Value)| {
+    let text = |(name, value): (String, Value)| {
         let text = match &value {
-            serde_json::Value::String(text) => Some(text.clone()),
-            serde_json::Value::Number(_) | serde_json::Value::Bool(_) => Some(value.to_string()),
-            serde_json::Value::Null
-            | serde_json::Value::Array(_)
-            | serde_json::Value::Object(_) => None,
+            Value::String(text) => Some(text.clone()),
+            Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+            Value::Null | Value::Array(_) | Value::Object(_) => None,
         };
         let text = text.ok_or_else(|| format!("`env.{name}` is a text, not {value}"))?;
         Ok((name, text))
@@ -150,7 +152,7 @@ fn default_name(command: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::model::{PortRef, Readiness};
@@ -218,6 +220,8 @@ mod tests {
             ("restart", json!("always")),
             ("max_restarts", json!(1001)),
             ("grace", json!(-1)),
+            ("resources", json!(5)),
+            ("resources", json!({"pids": 0})),
             ("env", json!({"A": [1]})),
             ("ports", json!({"A": 1})),
             ("watch", json!([{"id": "a b", "match": "x"}])),

@@ -38,6 +38,7 @@ fn machine_with(restart: RestartPolicy, ports: BTreeMap<String, PortChoice>) -> 
         grace_ms: 5_000,
         isolation: None,
         mcp: None,
+        resources: crate::model::Resources::default(),
         survive: false,
         ports,
         healthy: None,

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::clock::Timestamp;
 use crate::id::{ItemId, RunId};
 use crate::model::{
-    Object, Outcome, Ports, ProcessEnd, ProcessStage, ProcessWatch, Run, Unready, WatchedRule,
+    Object, Outcome, Ports, ProcessEnd, ProcessStage, ProcessState, ProcessWatch, RequestedRestart,
+    Run, Unready, WatchedRule,
 };
 
 /// The state of a managed process.
@@ -46,6 +47,8 @@ pub struct ProcessView {
 pub enum ProcessStatus {
     /// An attempt is in flight, or about to be.
     Running,
+    /// The processes of the attempt in flight stand still.
+    Frozen,
     /// The last attempt failed, and another one follows.
     Restarting,
     /// It ended by itself.
@@ -63,6 +66,7 @@ impl ProcessStatus {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
+            Self::Frozen => "frozen",
             Self::Restarting => "restarting",
             Self::Exited => "exited",
             Self::Failed => "failed",
@@ -71,8 +75,12 @@ impl ProcessStatus {
         }
     }
 
-    fn of(run: &Run, stage: &ProcessStage, has_end: bool) -> Self {
-        match (run.outcome(), stage) {
+    fn of(run: &Run, state: &ProcessState) -> Self {
+        let has_end = state.last_end.is_some();
+        // A stop thaws.
+        let is_stopping = run.cancel.is_some() || state.requested == RequestedRestart::Stopping;
+        match (run.outcome(), &state.stage) {
+            (None, _) if state.is_frozen && !is_stopping => Self::Frozen,
             (None, ProcessStage::Paused { .. }) => Self::Restarting,
             (None, _) => Self::Running,
             (Some(Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. }), _) => {
@@ -97,7 +105,7 @@ impl ProcessView {
     pub fn of(run: &Run, now: Timestamp) -> Option<Self> {
         let (state, spec) = (run.process()?, run.spec.process()?);
         let attempt = state.attempt().filter(|_| run.outcome().is_none());
-        let status = ProcessStatus::of(run, &state.stage, state.last_end.is_some());
+        let status = ProcessStatus::of(run, state);
         let end = state.last_end.as_deref().filter(|_| attempt.is_none());
         let process = attempt.and_then(|attempt| attempt.process.as_ref());
         Some(Self {
@@ -191,11 +199,8 @@ impl ProcessView {
             "args": self.args,
             "cwd": self.cwd,
             "survive": self.survive,
-<<<<<<< HEAD
             "server": self.server,
-=======
             "watch": self.watch.rules.iter().map(WatchedRule::to_json).collect::<Value>(),
->>>>>>> wa
         })
     }
 }

@@ -22,9 +22,6 @@ const IGNORED: [&str; 5] = [
 /// Keys that the original's discovery writes into the file of a server, without effect.
 const IGNORED_OF_SERVERS: [&str; 1] = ["cache"];
 
-/// Keys that mean something, but not to this release.
-const LATER: [&str; 1] = ["resources"];
-
 /// Keys that are read, in every notation.
 #[rustfmt::skip]
 pub(super) const TOOL: Keys = Keys {
@@ -42,6 +39,7 @@ pub(super) const TOOL: Keys = Keys {
         Key(&["permissions"], list, "What its program may call through the daemon, as patterns such as rye.execute.tool.team.*; an empty list forbids calls."),
         Key(&["replay"], || word(["ordered"]), "ordered: its program has no effects but its calls, and makes the same calls in the same order each time."),
         Key(&["isolation"], || word(Isolation::ALL.map(Isolation::as_str)), "What its processes may reach: none, scoped, sandbox; scoped unless set."),
+        Key(&["resources"], object, "Limits of its processes: {memory, pids, cpu}, such as {memory: 2GiB, pids: 500, cpu: 1.5}."),
         Key(&["config_schema"], object, "A JSON Schema of its parameters, with their defaults."),
         Key(&["input_schema"], object, "The schema of the parameters of a tool of another server."),
         Key(&["env_config"], object, "Interpreter and environment."),
@@ -156,14 +154,11 @@ impl Fields {
             .map(|key| {
                 let mut pointer = String::new();
                 yaml::push_segment(&mut pointer, key);
-                let is_known = LATER.contains(&key);
                 let known = TOOL.known().filter(|known| !IGNORED.contains(known));
-                let known = known.chain(LATER);
                 Unread {
                     key: key.to_owned(),
                     line: self.line(&pointer),
-                    is_known,
-                    suggestion: if is_known { None } else { nearest(key, known) },
+                    suggestion: nearest(key, known),
                 }
             })
             .collect()
@@ -176,7 +171,7 @@ mod tests {
 
     #[test]
     fn reference_lists_tool_file_keys() {
-        let known = TOOL.known().chain(LATER);
+        let known = TOOL.known();
         rye_pages::Table::read("docs/reference.md", "tool file").assert_lists(known);
     }
 }

@@ -10,7 +10,7 @@ use super::keys::Fields;
 use super::{Error, line_of};
 
 /// Python names and their fields.
-const NAMES: [(&str, &str); 23] = [
+const NAMES: [(&str, &str); 24] = [
     ("__version__", "version"),
     ("__tool_type__", "tool_type"),
     ("__executor_id__", "executor_id"),
@@ -22,6 +22,7 @@ const NAMES: [(&str, &str); 23] = [
     ("__output__", "output"),
     ("__replay__", "replay"),
     ("__isolation__", "isolation"),
+    ("__resources__", "resources"),
     ("PERMISSIONS", "permissions"),
     ("CONFIG_SCHEMA", "config_schema"),
     ("ENV_CONFIG", "env_config"),

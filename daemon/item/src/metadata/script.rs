@@ -12,7 +12,7 @@ use super::keys::Fields;
 
 /// Names and their fields, in Rye's spelling and in that of the original. A capitalised name counts only if it is
 /// exported, because modules have constants of their own. The original's names count in both cases.
-const NAMES: [(&str, &str); 36] = [
+const NAMES: [(&str, &str); 38] = [
     ("VERSION", "version"),
     ("NAME", "name"),
     ("CATEGORY", "category"),
@@ -24,6 +24,7 @@ const NAMES: [(&str, &str); 36] = [
     ("OUTPUT", "output"),
     ("REPLAY", "replay"),
     ("ISOLATION", "isolation"),
+    ("RESOURCES", "resources"),
     ("INPUTS", "inputs"),
     ("OUTPUTS", "outputs"),
     ("ENV_REQUIRES", "env_requires"),
@@ -45,6 +46,7 @@ const NAMES: [(&str, &str); 36] = [
     ("__output__", "output"),
     ("__replay__", "replay"),
     ("__isolation__", "isolation"),
+    ("__resources__", "resources"),
     ("__inputs__", "inputs"),
     ("__outputs__", "outputs"),
     ("__env_requires__", "env_requires"),

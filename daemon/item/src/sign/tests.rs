@@ -290,7 +290,7 @@ fn file_with_unknown_keys_gets_its_name_and_tool_with_them_is_refused_for_them()
     let signed = world.sign(path.to_str().unwrap()).unwrap().remove(0);
     assert!(signed.named, "its own keys are below the added line");
     let tool = "version: \"1.0.0\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: a\n\
-                descripton: d\nresources: none\nconfig: {script: 'true'}\n";
+                descripton: d\nresorces: {}\nconfig: {script: 'true'}\n";
     for tool in [tool.to_owned(), format!("name: x\n{tool}")] {
         world.write("project/.ai/tools/a/x.yaml", &tool);
         let error = world.sign("tool:a/x").unwrap_err();
@@ -298,8 +298,8 @@ fn file_with_unknown_keys_gets_its_name_and_tool_with_them_is_refused_for_them()
         for part in [
             "the key `descripton` (line ",
             "did you mean `description`?",
-            "the key `resources` (line ",
-            "is not supported",
+            "the key `resorces` (line ",
+            "did you mean `resources`?",
         ] {
             assert!(message.contains(part), "no {part} in {message}");
         }
@@ -308,7 +308,7 @@ fn file_with_unknown_keys_gets_its_name_and_tool_with_them_is_refused_for_them()
     }
     world.write(
         "project/.ai/tools/a/x.yaml",
-        &tool.replace("descripton: d\nresources: none\n", "x-note: 1\n"),
+        &tool.replace("descripton: d\nresorces: {}\n", "x-note: 1\n"),
     );
     assert!(world.sign("tool:a/x").unwrap()[0].named);
 }

@@ -88,6 +88,7 @@ fn process_task() -> Task {
         isolation: None,
         mcp: None,
         watch: Vec::new(),
+        resources: rye_core::model::Resources::default(),
     }))
 }
 
@@ -133,6 +134,10 @@ fn watched() -> Event {
             "rule": "errors", "from": "0.0", "to": "1.90", "lines": 1, "matched": 3, "suppressed": 3, "minute": minute,
         }),
     )
+}
+
+fn process_frozen() -> Event {
+    event("process_frozen", &json!({"attempt": 1, "by": "uid:0"}))
 }
 
 fn restart_asked() -> Event {
@@ -525,6 +530,7 @@ fn processes() -> Vec<(&'static str, Stored)> {
         ("process_new", run(process_task(), &[owned()])),
         ("process_starting", managed(&[launched(), process()])),
         ("process_unready", managed(&[launched(), process_unready()])),
+        ("process_frozen", managed(&[launched(), process_frozen()])),
         (
             "process_up",
             managed(&[launched(), process(), process_ready(), restart_asked()]),

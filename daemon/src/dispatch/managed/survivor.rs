@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use rye_core::machine::Certainty;
 use rye_core::model::Failure;
+use rye_core::model::event::{ProcessFrozen, ProcessThawed};
 use rye_process::masking::Masker;
 use rye_process::{Source, Spawner, Stopper};
 use serde_json::Value;
@@ -36,6 +37,7 @@ pub(super) async fn start(
         probes: plan.probes,
     };
     let isolation = plan.process.confinement.level();
+    let resources = plan.process.resources;
     let new = NewSurvivor {
         attempt: cx.attempt,
         tag: &plan.tag,
@@ -50,7 +52,7 @@ pub(super) async fn start(
     cx.services.ports.release(&cx.run);
     let survivor = started.map_err(|failure| Box::<Unsuccessful>::from(*failure))?;
     work.certainty = Certainty::Unknown;
-    cx.note_process(survivor.identity().clone(), isolation);
+    cx.note_process(survivor.identity().clone(), isolation, resources);
     follow(*survivor, &kept, cx, work).await
 }
 
@@ -89,7 +91,9 @@ async fn follow(
     let (signs, observer) = signs(&plan.probes.ready, &report);
     let tail = log.follow(cx.attempt, observer);
     let members = survivor.members().clone();
-    let live = cx.services.live_processes.enter(&cx.run, members.clone());
+    let live = &cx.services.live_processes;
+    let live = live.enter(&cx.run, cx.attempt, members.clone());
+    record_freeze(live.switch().is_frozen(), cx);
     let probes = Probes {
         plan: &plan.probes,
         signs: &signs,
@@ -104,6 +108,7 @@ async fn follow(
         if cx.stop.urgency() == Urgency::Shutdown {
             std::future::pending::<()>().await;
         }
+        live.switch().close();
     };
     let left = async {
         cx.stop.at_least(Urgency::Shutdown).await;
@@ -124,6 +129,18 @@ async fn follow(
         never = stop_by(&probes, &verdict, &stopper) => match never {},
     };
     ended(plan, (status, verdict.get()), &log, cx, work).await
+}
+
+/// Records whether the process is frozen, if an earlier daemon could not.
+fn record_freeze(is_frozen: bool, cx: &AttemptCtx) {
+    let run = cx.services.journal.snapshot(&cx.run);
+    let recorded = run.and_then(|run| Some(run.process()?.is_frozen));
+    let (attempt, by) = (cx.attempt, "ryed".to_owned());
+    match (recorded, is_frozen) {
+        (Some(false), true) => cx.note(ProcessFrozen { attempt, by }.into()),
+        (Some(true), false) => cx.note(ProcessThawed { attempt, by }.into()),
+        _ => {}
+    }
 }
 
 /// Takes in lines whenever `grown` is notified, until `finished` resolves and the last ones are taken in.

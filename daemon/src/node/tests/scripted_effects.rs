@@ -11,7 +11,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::id::RunId;
 use rye_core::machine::CallOutcome;
-use rye_core::model::{Failure, KillReceipt, Slot};
+use rye_core::model::{Failure, KillReceipt, Resources, Slot};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -144,6 +144,10 @@ impl Dispatch for Door {
 
     fn carry_out<'a>(&'a self, _prepared: Prepared, cx: &'a AttemptCtx) -> BoxFuture<'a, Ended> {
         self.perform(cx).boxed()
+    }
+
+    fn check_limits(&self, requested: Resources) -> Result<(), String> {
+        self.real.check_limits(requested)
     }
 }
 

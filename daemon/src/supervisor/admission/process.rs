@@ -78,13 +78,14 @@ impl Supervisor {
                 &config,
                 InheritedVariables::default(),
             );
-            if let Err(error) = plan {
+            let plan = plan.map_err(|error| {
                 let message = error.to_string();
-                return Err(match error {
+                match error {
                     ManagedError::Params(_) => Error::Params { message },
                     ManagedError::Isolation(_) => Error::NoIsolation { message },
-                });
-            }
+                }
+            })?;
+            admission.check_limits(plan.process.resources)?;
             Ok(spec)
         };
         self.projects().visit(site, "admit a process", work).await

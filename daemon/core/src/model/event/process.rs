@@ -48,6 +48,22 @@ pub struct ProcessRestartRequested {
     pub by: String,
 }
 
+/// The processes of the attempt in flight stand still until they are thawed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessFrozen {
+    pub attempt: u32,
+    /// The requester, for people.
+    pub by: String,
+}
+
+/// The processes of the attempt in flight go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessThawed {
+    pub attempt: u32,
+    /// The requester, for people.
+    pub by: String,
+}
+
 /// Another attempt follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessRestartScheduled {

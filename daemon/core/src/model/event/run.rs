@@ -19,6 +19,7 @@ use crate::model::kill::KillReceipt;
 use crate::model::life::Status;
 use crate::model::limits::Raised;
 use crate::model::process_end::ProcessEnd;
+use crate::model::resources::Resources;
 use crate::money::Usd;
 
 /// A task of this daemon owns the run from now on: its first start, or its return after a restart.
@@ -135,6 +136,9 @@ pub struct ProcessStarted {
     /// Isolation that is in force; absent in old records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
+    /// Limits that are in force.
+    #[serde(default, skip_serializing_if = "Resources::is_empty")]
+    pub resources: Resources,
 }
 
 /// The process of an attempt has ended. The end of the attempt follows, unless its run stops.

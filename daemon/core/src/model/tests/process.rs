@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::model::event::{
-    ProcessEnded, ProcessLaunched, ProcessReady, ProcessRestartRequested, ProcessRestartScheduled,
-    ProcessUnready, ProcessWatchChanged, ProcessWatched,
+    ProcessEnded, ProcessFrozen, ProcessLaunched, ProcessReady, ProcessRestartRequested,
+    ProcessRestartScheduled, ProcessThawed, ProcessUnready, ProcessWatchChanged, ProcessWatched,
 };
+use crate::process::ProcessView;
 
 fn launched(attempt: u32) -> Event {
     let key = "k".to_owned();
@@ -35,6 +36,16 @@ fn unready(attempt: u32) -> Event {
 
 fn asked() -> Event {
     ProcessRestartRequested { by: "uid:0".into() }.into()
+}
+
+fn frozen(attempt: u32) -> Event {
+    let by = "uid:0".to_owned();
+    ProcessFrozen { attempt, by }.into()
+}
+
+fn thawed(attempt: u32) -> Event {
+    let by = "uid:0".to_owned();
+    ProcessThawed { attempt, by }.into()
 }
 
 fn scheduled(attempt: u32) -> Event {
@@ -96,6 +107,8 @@ pub(super) fn events() -> Vec<(&'static str, Event)> {
         ("asked", asked()),
         ("watch", watch()),
         ("watched", watched()),
+        ("frozen", frozen(1)),
+        ("thawed", thawed(1)),
         ("scheduled2", scheduled(2)),
         ("over", ended()),
     ]
@@ -119,17 +132,22 @@ fn process_accepts_exactly_the_events_of_its_stage() {
         (
             "starting",
             after(&[launched(1)]),
-            "ready unready asked watch scheduled2 over",
+            "ready unready asked watch frozen scheduled2 over",
+        ),
+        (
+            "frozen",
+            after(&[launched(1), frozen(1)]),
+            "ready unready asked watch thawed scheduled2 over",
         ),
         (
             "unready",
             after(&[launched(1), unready(1)]),
-            "ready unready asked watch scheduled2 over",
+            "ready unready asked watch frozen scheduled2 over",
         ),
         (
             "up",
             after(&[launched(1), ready(1)]),
-            "asked watch scheduled2 over",
+            "asked watch frozen scheduled2 over",
         ),
         (
             "paused",
@@ -154,6 +172,29 @@ fn process_accepts_exactly_the_events_of_its_stage() {
             .map(|(word, _)| word)
             .collect();
         assert_eq!(taken, own.split_whitespace().collect::<Vec<_>>(), "{stage}");
+    }
+}
+
+#[test]
+fn freeze_belongs_to_the_attempt_and_ends_with_a_stop() {
+    let status = |events: &[Event]| {
+        let run = after(events);
+        let view = ProcessView::of(&run, Timestamp::from_ms(20)).unwrap();
+        (view.status.as_str(), run.process().unwrap().is_frozen)
+    };
+    let (launched, frozen) = (launched(1), frozen(1));
+    let cancelled = Event::from(CancelRequested { cause: "u".into() });
+    for (then, expected) in [
+        (vec![], ("frozen", true)),
+        (vec![ready(1)], ("frozen", true)),
+        (vec![thawed(1)], ("running", false)),
+        (vec![asked()], ("running", true)),
+        (vec![cancelled], ("running", true)),
+        (vec![scheduled(2)], ("restarting", false)),
+        (vec![ended()], ("failed", false)),
+    ] {
+        let events = [vec![launched.clone(), frozen.clone()], then.clone()].concat();
+        assert_eq!(status(&events), expected, "{then:?}");
     }
 }
 

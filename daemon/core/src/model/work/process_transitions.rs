@@ -58,12 +58,15 @@ impl ProcessState {
                     self.requested = RequestedRestart::Stopping;
                 }
             }
+            ProcessEvent::ProcessFrozen(frozen) => return self.set_frozen(frozen.attempt, true),
+            ProcessEvent::ProcessThawed(thawed) => return self.set_frozen(thawed.attempt, false),
             ProcessEvent::ProcessRestartScheduled(scheduled) => {
                 if self.attempt().is_none() || scheduled.attempt != self.attempts + 1 {
                     return false;
                 }
                 self.stage = ProcessStage::Paused { due: scheduled.due };
                 self.failures = scheduled.failures;
+                self.is_frozen = false;
                 self.unready = None;
                 if scheduled.because == RestartReason::PortForeign {
                     self.has_moved = true;
@@ -80,10 +83,18 @@ impl ProcessState {
                 if let Some(end) = &ended.end {
                     self.last_end = Some(Arc::new(end.clone()));
                 }
-                self.stage = ProcessStage::Over;
-                self.requested = RequestedRestart::None;
+                WorkState::end(self);
             }
         }
+        true
+    }
+
+    fn set_frozen(&mut self, number: u32, frozen: bool) -> bool {
+        let attempt = self.attempt().filter(|attempt| attempt.id.number == number);
+        if attempt.is_none() || self.is_frozen == frozen {
+            return false;
+        }
+        self.is_frozen = frozen;
         true
     }
 
@@ -151,6 +162,7 @@ impl WorkState for ProcessState {
     fn end(&mut self) {
         self.stage = ProcessStage::Over;
         self.requested = RequestedRestart::None;
+        self.is_frozen = false;
     }
 
     fn ending(&self, outcome: Outcome, elapsed_ms: u64) -> Option<Event> {
