@@ -157,7 +157,7 @@ fn process_accepts_exactly_the_events_of_its_stage() {
         (
             "watching",
             after(&[watch(), launched(1)]),
-            "ready unready asked watch watched scheduled2 over",
+            "ready unready asked watch watched frozen scheduled2 over",
         ),
         ("ended", after(&[watch(), launched(1), ended()]), ""),
     ] {
