@@ -378,8 +378,9 @@ fn printer(parts: usize) -> String {
 
 #[test]
 fn every_match_is_in_one_message_over_kills_of_the_daemon() {
-    let kills = std::env::var("RYE_WATCH_KILLS").ok();
-    let kills = kills.and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
+    let kills = std::env::var_os("RYE_WATCH_KILLS");
+    let kills = kills.and_then(|kills| kills.to_str()?.parse().ok());
+    let kills = kills.unwrap_or(KILLS);
     let rules = ["a", "b", "c", "d"];
     let watch = rules
         .map(|rule| json!({"id": rule, "match": format!("^HIT {rule} "), "max_per_minute": 600}));

@@ -167,8 +167,9 @@ fn end(daemon: Daemon, way: usize) -> bool {
 
 #[test]
 fn no_live_tree_outlives_kills_and_no_finished_step_is_repeated() {
-    let kills = std::env::var("RYE_TREE_KILLS").ok();
-    let kills = kills.and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
+    let kills = std::env::var_os("RYE_TREE_KILLS");
+    let kills = kills.and_then(|kills| kills.to_str()?.parse().ok());
+    let kills = kills.unwrap_or(KILLS);
     let seed = u64::from(std::process::id()) << 32 | 1;
     let mut random = Random(seed);
     let rig = Rig::new(&mut random);

@@ -177,6 +177,7 @@ impl Batch {
             },
             process: process.clone(),
             rule: rule.clone(),
+            joins: waiting.is_some(),
             lines: Vec::new(),
             more: 0,
             suppressed: self.suppressed,

@@ -88,7 +88,7 @@ impl Queue {
                 let Some(joined) = joined else { return false };
                 self.0[place] = Queued::Lines(Arc::new(joined));
             }
-            None if self.about_lines().count() >= MOST_QUEUED => return false,
+            None if new.joins || self.about_lines().count() >= MOST_QUEUED => return false,
             None => self.0.push_back(Queued::Lines(Arc::new(new.clone()))),
         }
         true

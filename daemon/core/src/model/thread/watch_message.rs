@@ -11,13 +11,15 @@ use crate::model::limits::is_zero;
 pub const MOST_WATCH_LINES: usize = 50;
 pub const MOST_WATCH_BYTES: usize = 16 * 1024;
 
-/// A message about lines of a process that a rule of it matched. A further one with the same `id` joins it while it
-/// waits.
+/// A message about lines of a process that a rule of it matched, or lines that join such a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchMessage {
     pub id: String,
     pub process: RunId,
     pub rule: String,
+    /// True if the lines join the message with this id, which waits.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joins: bool,
     /// Lines, each printable and without the end of the element that encloses them.
     pub lines: Vec<String>,
     /// Number of further lines that matched.
@@ -37,10 +39,10 @@ impl WatchMessage {
             && bytes + line.len() < MOST_WATCH_BYTES
     }
 
-    /// Returns the message with the lines of `new`; `None` if they are too many, or belong to another message.
+    /// Returns the message with the lines of `new`; `None` if they are too many, or do not join this message.
     pub(crate) fn joined(&self, new: &Self) -> Option<Self> {
         let mut joined = self.clone();
-        if new.id != self.id {
+        if !new.joins || new.id != self.id {
             return None;
         }
         for line in &new.lines {

@@ -106,6 +106,14 @@ fn matching_lines_are_one_message_and_later_ones_join_it() {
     assert_eq!(joined[0].process.from, first[0].process.to);
     let id = |events: &[WatchEvents]| events[0].thread.lines.as_ref().unwrap().id.clone();
     assert_eq!(id(&first), id(&joined));
+    let mut other = Queue::default();
+    let lines = |events: &[WatchEvents]| events[0].thread.lines.clone().unwrap();
+    assert!(
+        !other.push_lines(&lines(&joined)),
+        "the model has received it"
+    );
+    assert!(other.push_lines(&lines(&first)));
+    assert!(!other.push_lines(&lines(&first)), "it is there");
     assert_eq!(
         rig.deliver(),
         [message("err", &["E1", "E2", "E3", "E4"], "")]
