@@ -112,6 +112,7 @@ impl Resources {
     }
 
     /// Returns these limits, and those of `default` for the resources that have none.
+    #[must_use]
     pub fn or(self, default: Self) -> Self {
         Self {
             memory: self.memory.or(default.memory),
