@@ -93,9 +93,10 @@ impl AttemptCgroups {
         let own = own_cgroup().ok_or(Unavailable::NotMounted)?;
         // An earlier daemon of the same parent has moved it.
         let moved = Path::new(&name).join(DAEMON);
-        let own = match own.ends_with(&moved) {
-            true => own.ancestors().nth(2).map(Path::to_owned).unwrap_or(own),
-            false => own,
+        let own = if own.ends_with(&moved) {
+            own.ancestors().nth(2).unwrap_or(&own).to_owned()
+        } else {
+            own
         };
         let base = own.join(name);
         let record = Record { parent, base };

@@ -9,11 +9,13 @@ use regex::{Captures, Regex};
 use serde_json::{Value, json};
 
 /// Fields whose value is only a time, a duration or an identity.
-const FIELDS: [(&str, &str); 21] = [
+const FIELDS: [(&str, &str); 23] = [
     ("boot_id", "<boot>"),
     ("complete", "<of the host>"),
     ("containment", "<of the host>"),
     ("containment_missing", "<of the host>"),
+    ("limits_enforced", "<of the host>"),
+    ("limits_missing", "<of the host>"),
     ("cpu_ms", "<ms>"),
     ("created_at", "<time>"),
     ("cursor", "<cursor>"),

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Number, Value, json};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Number, Value};
 
 use crate::expr::nearest;
 
@@ -52,13 +52,20 @@ impl Resource {
 
 /// Limits of the processes of one attempt. A resource without a limit is as free as those of the daemon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Value", into = "Value")]
+#[serde(try_from = "Value")]
 pub struct Resources {
     /// Bytes, without swap.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
     /// Number of processes and threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pids: Option<u64>,
-    /// Thousandths of one processor.
+    /// Thousandths of one processor. Written as a number of processors.
+    #[serde(
+        rename = "cpu",
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "processors"
+    )]
     pub cpu_milli: Option<u64>,
 }
 
@@ -105,6 +112,7 @@ impl Resources {
     }
 
     /// Returns these limits, and those of `default` for the resources that have none.
+    #[must_use]
     pub fn or(self, default: Self) -> Self {
         Self {
             memory: self.memory.or(default.memory),
@@ -137,12 +145,17 @@ impl Resources {
         };
         Resource::ALL.into_iter().filter(limited).collect()
     }
+}
 
-    /// Limit in processors.
-    fn cpu(&self) -> Option<Number> {
-        let milli = u32::try_from(self.cpu_milli?).ok()?;
-        Number::from_f64(f64::from(milli) / PARTS)
-    }
+/// Number of processors.
+fn in_processors(milli: u64) -> Option<f64> {
+    let milli = u32::try_from(milli).ok()?;
+    Some(f64::from(milli) / PARTS)
+}
+
+#[expect(clippy::ref_option, reason = "the form that serde calls")]
+fn processors<S: Serializer>(milli: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
+    milli.and_then(in_processors).serialize(to)
 }
 
 /// A value, or the number that a text holds.
@@ -189,20 +202,6 @@ impl TryFrom<Value> for Resources {
     }
 }
 
-impl From<Resources> for Value {
-    fn from(resources: Resources) -> Self {
-        let fields = [
-            ("memory", resources.memory.map(|bytes| json!(bytes))),
-            ("pids", resources.pids.map(|count| json!(count))),
-            ("cpu", resources.cpu().map(Self::Number)),
-        ];
-        let fields = fields
-            .into_iter()
-            .filter_map(|(key, value)| Some((key.to_owned(), value?)));
-        Self::Object(fields.collect::<Map<_, _>>())
-    }
-}
-
 /// `memory 2 GiB, pids 500, cpu 1.5`.
 impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -215,7 +214,8 @@ impl fmt::Display for Resources {
             )
         });
         let pids = self.pids.map(|count| format!("pids {count}"));
-        let cpu = self.cpu().map(|count| format!("cpu {count}"));
+        let cpu = self.cpu_milli.and_then(in_processors);
+        let cpu = cpu.map(|count| format!("cpu {count}"));
         let parts: Vec<String> = [memory, pids, cpu].into_iter().flatten().collect();
         f.write_str(&parts.join(", "))
     }
@@ -223,6 +223,8 @@ impl fmt::Display for Resources {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -243,7 +245,7 @@ mod tests {
                 json!({"memory": 1_048_577}),
                 "memory 1048577 bytes",
             ),
-            (json!({"cpu": 1024}), json!({"cpu": 1024.0}), "cpu 1024.0"),
+            (json!({"cpu": 1024}), json!({"cpu": 1024.0}), "cpu 1024"),
             (json!({}), json!({}), ""),
         ] {
             let read: Resources = serde_json::from_value(given.clone()).unwrap();
