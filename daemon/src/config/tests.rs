@@ -159,6 +159,22 @@ fn every_setting_can_be_set_by_its_variable() {
     assert_eq!(config.budget.day, Usd::parse("0.5").ok());
     assert_eq!(config.budget.month, None);
     assert_eq!(config.networks, Networks::Public);
+    assert_eq!(config.port_range, PortRange(5000..=5009));
+}
+
+#[test]
+fn range_of_ports_is_checked() {
+    let refused = load_with(&[], &[("RYE_PORTS_RANGE", "9-5")]).unwrap_err();
+    assert!(with_sources(&refused).contains("\"9-5\" is no range of ports"));
+}
+
+#[test]
+fn limits_of_tools_are_read_and_checked() {
+    let values = [
+        ("RYE_RESOURCES_DEFAULT", "memory=2GiB, pids=500, cpu=1.5"),
+        ("RYE_RESOURCES_REQUIRED", "true"),
+    ];
+    let config = load_with(&[], &values).unwrap().config;
     let limits = json!({"memory": "2GiB", "pids": 500, "cpu": 1.5});
     assert_eq!(
         config.resources.default,
@@ -169,9 +185,6 @@ fn every_setting_can_be_set_by_its_variable() {
     assert!(with_sources(&refused).contains("`resources.pids` is a whole number"));
     let refused = load_with(&[], &[("RYE_RESOURCES_REQUIRED", "yes")]).unwrap_err();
     assert!(with_sources(&refused).contains("RYE_RESOURCES_REQUIRED"));
-    assert_eq!(config.port_range, PortRange(5000..=5009));
-    let refused = load_with(&[], &[("RYE_PORTS_RANGE", "9-5")]).unwrap_err();
-    assert!(with_sources(&refused).contains("\"9-5\" is no range of ports"));
 }
 
 #[test]
