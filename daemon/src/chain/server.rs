@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use rye_core::declared::Fields as _;
 use rye_core::id::{ItemId, ItemRef};
-use rye_core::model::{Failure, Object, Resources};
+use rye_core::model::{Failure, Object};
 use rye_item::{Item, Library, Space, system};
 use rye_process as process;
 use serde_json::{Value, json};
 
-use super::confinement::{confinement, of_item};
+use super::confinement::{confinement, of_item, requested};
 use super::environment::Environment;
 use super::error::Error;
 use super::fields::{Section, malformed};
@@ -337,7 +337,7 @@ fn process(
         env,
         cwd: slots.cwd()?,
         confinement,
-        resources: Resources::default(),
+        resources: requested(None, config),
         stdin: process::Input::Pipe,
         files: Vec::new(),
         timeout: Duration::MAX,

@@ -122,13 +122,17 @@ impl Dispatcher {
                 "its session is over; the next call of a tool of the server starts another one";
             return Err(Failure::permanent("interrupted", text).decided().into());
         };
-        let plan = ManagedPlan {
+        let mut plan = ManagedPlan {
             process: server.plan.clone(),
             tag: plan.tag,
             name: plan.name,
             fixed_ports: Vec::new(),
             probes: plan.probes,
         };
+        if let Err(failure) = self.limit(&mut plan.process, cx) {
+            drop(server.started(Err(failure.message.clone())));
+            return Err(failure.into());
+        }
         self.attempt(plan, Some(server), cx, masker, work).await
     }
 

@@ -168,7 +168,7 @@ fn frozen_survivor_stays_frozen_over_a_kill_of_the_daemon() {
     });
     stands_still(&world, &counter);
     assert_eq!(count(&world), before);
-    let _thawed = rye_tests::until("a thaw", || {
+    rye_tests::until("a thaw", || {
         let thawed = world.ryectl("proc thaw").arg(&counter).run();
         (thawed.exit() == "0").then_some(())
     });

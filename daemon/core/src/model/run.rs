@@ -11,7 +11,7 @@ use super::budget::{Because, OpenCall};
 use super::chunks::Chunks;
 use super::event::{
     BudgetSettled, Event, GraphEvent, RunEvent, RunKilled, RunResumed, RunStarted, ThreadEvent,
-    While,
+    UncertainAnswered, While,
 };
 use super::failure::Failure;
 use super::graph::{SuppressedError, UnfinishedWork};
@@ -515,14 +515,7 @@ impl Run {
             | RunEvent::ToolCallProgress(event::ToolCallProgress { step, slot, .. }) => {
                 return self.work.state_mut().attempt_mut(*step, *slot).is_some();
             }
-            RunEvent::UncertainAnswered(answered) => {
-                let work = self.work.state_mut();
-                let Some(attempt) = work.attempt_mut(answered.step, answered.slot) else {
-                    return false;
-                };
-                attempt.verdict = Some(answered.verdict);
-                attempt.declared.clone_from(&answered.result);
-            }
+            RunEvent::UncertainAnswered(answered) => return self.take_verdict(answered),
             RunEvent::ApprovalRequested(approval) => {
                 return self.approvals.ask(self.epoch, approval);
             }
@@ -558,6 +551,16 @@ impl Run {
             | RunEvent::ChildStarted(_)
             | RunEvent::RunKilled(_) => {}
         }
+        true
+    }
+
+    fn take_verdict(&mut self, answered: &UncertainAnswered) -> bool {
+        let work = self.work.state_mut();
+        let Some(attempt) = work.attempt_mut(answered.step, answered.slot) else {
+            return false;
+        };
+        attempt.verdict = Some(answered.verdict);
+        attempt.declared.clone_from(&answered.result);
         true
     }
 

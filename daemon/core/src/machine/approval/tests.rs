@@ -77,7 +77,7 @@ fn answer(run: &mut Run, approval: &Approval, approved: bool, answer: Value) {
 fn outcome(gate: Gate) -> CallOutcome {
     match gate {
         Gate::End(outcome) => *outcome,
-        other => panic!("{other:?} has no outcome"),
+        other @ (Gate::Start | Gate::Ask(_) | Gate::Wait) => panic!("{other:?} has no outcome"),
     }
 }
 
