@@ -234,33 +234,36 @@ impl ThreadRun {
 
     /// Looks up the executor of a tool call: the tool itself, or a child run if it is a graph or starts a thread.
     async fn look_up_tool(&self, run: &Run, call: &Call) -> Job<Planned> {
-        let found = if let Some(found) = children::attached(call) {
-            found
+        let (found, hashes) = if let Some(found) = children::attached(call) {
+            (found, InputHashes::default())
         } else {
             let prepared = self.at.prepare(call, TraceMode::Off).await;
-            let Some(wanted) = prepared.child_request(call) else {
+            let Some(wanted) = prepared.child_request(&call.params) else {
+                let hashes = prepared.hashes(call, None);
                 return match prepared.shortage() {
                     Some(lack) => Job::Exhausted(lack),
-                    None => begin(Planned::Tool(Box::new(prepared))),
+                    None => begin(Planned::Tool(Box::new(prepared)), hashes),
                 };
             };
-            children::nest(&self.at.services, run, call, wanted).await
+            let found = children::nest(&self.at.services, run, call, wanted).await;
+            let hashes = prepared.hashes(call, found.directive());
+            (found, hashes)
         };
         let found = match found {
             Lookup::Answer(answer) => Lookup::Answer(self.store_long_result(call, answer).await),
             found @ Lookup::Run(..) => found,
         };
-        found.job(InputHashes::default(), Planned::Child)
+        found.job(hashes, Planned::Child)
     }
 }
 
 /// Job of a call that needs no child run.
-fn begin(plan: Planned) -> Job<Planned> {
+fn begin(plan: Planned, hashes: InputHashes) -> Job<Planned> {
     Job::Begin {
         plan,
         child: None,
         creates: Vec::new(),
-        hashes: InputHashes::default(),
+        hashes,
     }
 }
 
@@ -274,7 +277,7 @@ impl Kind for ThreadRun {
 
     async fn look_up(&self, run: &Run, calls: &[&Call]) -> Vec<Job<Planned>> {
         let look_ups = calls.iter().map(async |call| match call.slot {
-            Slot::Main | Slot::Hook(_) => begin(Planned::Model),
+            Slot::Main | Slot::Hook(_) => begin(Planned::Model, InputHashes::default()),
             Slot::Part(_) => self.look_up_tool(run, call).await,
         });
         join_all(look_ups).await

@@ -83,7 +83,7 @@ async fn by_plan(context: &GraphRun, run: &Run, call: &Call, prepared: Prepared)
         return Job::Exhausted(lack);
     }
     let services = &context.at.services;
-    if let Some(wanted) = prepared.child_request(call) {
+    if let Some(wanted) = prepared.child_request(&call.params) {
         if call.caching == Caching::On {
             tracing::warn!(run = %run.id, node = call.node, "`cache_result` has no effect on a node that starts a run");
         }

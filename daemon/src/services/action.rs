@@ -101,13 +101,13 @@ impl Prepared {
         }
     }
 
-    /// Returns the run that carries the action out, or `None` if [`Dispatch`](super::Dispatch) does. `call` is the
-    /// prepared call.
-    pub fn child_request(&self, call: &Call) -> Option<ChildRequest> {
+    /// Returns the run that carries the action out, or `None` if [`Dispatch`](super::Dispatch) does. `params` are those
+    /// of the prepared call.
+    pub fn child_request(&self, params: &Object) -> Option<ChildRequest> {
         match &self.plan {
             Ok(Plan::Graph) => Some(ChildRequest::Graph {
                 item: self.item.clone(),
-                params: call.params.clone(),
+                params: params.clone(),
             }),
             Ok(Plan::Thread(order)) => Some(ChildRequest::Thread(order.clone())),
             Ok(

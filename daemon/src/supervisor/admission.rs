@@ -27,8 +27,8 @@ use rye_core::expr::{did_you_mean, nearest};
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::graph::{GraphState, UnfinishedWork};
 use rye_core::model::{
-    ApprovalRule, Budget, ChildTerms, Durability, Extent, Failure, GraphTask, Limits, Object,
-    Resources, Run, Spec, StartFrom, Task,
+    Budget, ChildTerms, Durability, Extent, Failure, GraphTask, Limits, Object, Resources, Run,
+    Spec, StartFrom, Task,
 };
 use rye_core::policy::Policy;
 use rye_item::{Library, Snapshot};
@@ -166,7 +166,7 @@ impl Admission {
             spawned: continued.map_or(0, |run| run.spawn_count),
             limits: request.limits.clone(),
             layers: inherited_layers(request),
-            approvals: inherited_approvals(request),
+            approvals: authority::inherited_approvals(request),
             durability: request.durability.unwrap_or(config.durability),
             recovery: config.recovery,
             content_hash: content_hash.to_owned(),
@@ -394,15 +394,6 @@ pub(super) fn inherited_layers(request: &Start) -> Vec<Layer> {
         }
     }));
     layers
-}
-
-/// The rules about approvals of the run above, or of the run that is continued.
-fn inherited_approvals(request: &Start) -> Vec<ApprovalRule> {
-    match (&request.lineage, &request.start_at) {
-        (Some(lineage), _) => lineage.spec.approvals.clone(),
-        (None, StartAt::Continue { run, .. }) => run.spec.approvals.clone(),
-        (None, StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. }) => Vec::new(),
-    }
 }
 
 /// Terms for the child runs of a graph or a tool, which limit the number of parallel child runs themselves.

@@ -33,7 +33,7 @@ use super::execute::{Executed, Lookup};
 use super::handle::{Begin, Beginner, EnvelopeRequest, Launch, Supervisor};
 use super::shared_call::{CallKeys, Shared, SharedKey};
 use crate::callbacks::{Closed, Halt, Program, Turn};
-use crate::chain::{CallOrigin, Chain, Plan};
+use crate::chain::{CallOrigin, Chain};
 use crate::children;
 use crate::dispatch;
 use crate::drive;
@@ -565,27 +565,20 @@ fn narrowed(program: &Program, run: &Run) -> Run {
     }
 }
 
-/// Returns the child run that carries a prepared call out.
-/// Runs with calls of their own ask nobody about their start, so a program does not start what needs an approval.
+/// Returns the child run that carries a prepared call out. Nobody is asked about the start of a run that makes calls of
+/// its own, so a program does not start one that needs an approval.
 fn request(prepared: &Prepared, params: &Object, spec: &Spec) -> Result<ChildRequest, Failure> {
+    if let Err(failure) = &prepared.plan {
+        return Err(Failure::clone(failure));
+    }
     let (item, params) = (prepared.item.clone(), params.clone());
-    match &prepared.plan {
-        Ok(Plan::Graph | Plan::Thread(_)) if asks(spec, Primary::Execute, &item) => {
+    match prepared.child_request(&params) {
+        Some(_) if asks(spec, Primary::Execute, &item) => {
             let text = format!("`{item}` needs an approval, for which a program cannot wait");
             Err(Failure::permanent("approval_needed", text).decided())
         }
-        Ok(Plan::Graph) => Ok(ChildRequest::Graph { item, params }),
-        Ok(Plan::Thread(order)) => Ok(ChildRequest::Thread(order.clone())),
-        Ok(
-            Plan::Native(_)
-            | Plan::Process(_)
-            | Plan::Http(_)
-            | Plan::Mcp(_)
-            | Plan::Managed(_)
-            | Plan::Kept(_)
-            | Plan::Server(_),
-        ) => Ok(ChildRequest::Tool { item, params }),
-        Err(failure) => Err(Failure::clone(failure)),
+        Some(wanted) => Ok(wanted),
+        None => Ok(ChildRequest::Tool { item, params }),
     }
 }
 

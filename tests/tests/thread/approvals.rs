@@ -178,7 +178,9 @@ fn model_asks_its_person_and_reads_the_answer() {
 ",
     );
     let world = World::with_models(&server);
-    world.directive("t/lost", &asks(""), "", "Find the way.");
+    // The rule is about calls of the model, not about calling the model.
+    let all = asks("").replace("<tool>rye/bash</tool></approve>", "*</approve>");
+    world.directive("t/lost", &all, "", "Find the way.");
     let _daemon = world.start("");
     let run = start(&world, "t/lost");
     let record = world.settled(&run);

@@ -19,7 +19,7 @@ use crate::id::{ItemKind, ItemRef};
 use crate::model::event::ApprovalInvalidated;
 use crate::model::{
     Approval, ApprovalAnswer, ApprovalKind, ApprovalRule, Failure, Object, OnExpiry, Requested,
-    Run, RunEvent, Slot, Spec,
+    Run, RunEvent, RunKind, Slot, Spec,
 };
 use crate::printable;
 use crate::seal::sha256_hex;
@@ -54,7 +54,8 @@ struct Question {
 
 /// Decides whether `call` of `run` may start, which runs on contents with these hashes.
 pub fn gate(run: &Run, call: &Call, hashes: &InputHashes, now: Timestamp) -> Gate {
-    if call.attached.is_some() {
+    let calls_model = run.spec.kind() == RunKind::Thread && call.slot == Slot::Main;
+    if call.attached.is_some() || calls_model {
         return Gate::Start;
     }
     let question = match question(run, call) {
@@ -122,6 +123,7 @@ fn refused(code: &'static str, text: String) -> Gate {
 
 /// Hash over a call and the contents that it runs on.
 fn digest(hashes: &InputHashes) -> String {
+    debug_assert!(hashes.call.is_some(), "the answer is about a known call");
     let (call, chain) = (hashes.call.as_deref(), hashes.chain.as_deref());
     sha256_hex(json!(["rye-approval-of/1", call, chain]).to_string())
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::approval::{Approval, ApprovalAnswer, ApprovalKind, OnExpiry};
 use super::attempt::Slot;
 use super::event::{Event, GraphEvent, RunEvent, ThreadEvent};
+use super::suspension::SuspendReason;
 use crate::clock::Timestamp;
 use crate::id::{Epoch, Name};
 
@@ -100,8 +101,14 @@ impl Approvals {
         })
     }
 
+    /// True if `event` suspends the run for an answer that came meanwhile: no one would end that suspension.
+    pub(super) fn has_answer_for(&self, event: &Event) -> bool {
+        matches!(event, Event::Run(RunEvent::RunSuspended(why)) if why.reason == SuspendReason::Approval)
+            && (self.is_answered() || self.lets_go_on())
+    }
+
     /// True if a call may go on: its question was answered, or its time is over.
-    pub(super) fn lets_go_on(&self) -> bool {
+    fn lets_go_on(&self) -> bool {
         let mut asked = self.0.iter();
         asked.any(|asked| asked.approval.slot.is_some() && !asked.is_open())
     }

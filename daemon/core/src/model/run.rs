@@ -20,7 +20,7 @@ use super::life::{Illegal, Life, Outcome, Status};
 use super::limits::{Below, is_zero};
 use super::round::Round;
 use super::spec::Spec;
-use super::suspension::{SuspendReason, Suspension};
+use super::suspension::Suspension;
 use super::work::Work;
 use super::{event, graph, process, thread};
 use crate::bounds;
@@ -439,12 +439,6 @@ impl Run {
         child.is_some() && self.work.state().child(slot).is_none()
     }
 
-    /// True if `event` suspends it for an answer that came meanwhile: no one would end that suspension.
-    fn has_answer_for(&self, event: &Event) -> bool {
-        matches!(event, Event::Run(RunEvent::RunSuspended(why)) if why.reason == SuspendReason::Approval)
-            && (self.approvals.is_answered() || self.approvals.lets_go_on())
-    }
-
     fn take(&mut self, at: Timestamp, event: &Event) -> bool {
         let allowed = match (event.facets().allowed, &self.life) {
             (_, Life::Ended(_)) => false,
@@ -459,7 +453,7 @@ impl Run {
         let rests = ends || matches!(event, Event::Run(RunEvent::RunSuspended(_)));
         let taken = allowed
             && !(rests && self.open_call.is_some())
-            && !self.has_answer_for(event)
+            && !self.approvals.has_answer_for(event)
             && if let Event::Run(event) = event {
                 self.take_in(at, event)
             } else {

@@ -8,7 +8,7 @@ use rye_core::capability::Primary;
 use rye_core::definition::{Action, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::ItemRef;
-use rye_core::model::Spec;
+use rye_core::model::{ApprovalRule, Spec};
 use rye_item::{Item, Library};
 
 use super::super::error::Error;
@@ -53,4 +53,13 @@ pub(super) fn refuse_tampered(graph: &Graph, library: &Library) -> Result<(), Er
 /// Items that the graph calls by name.
 fn named_calls(graph: &Graph) -> BTreeSet<ItemRef> {
     graph.actions().filter_map(Action::named).collect()
+}
+
+/// The rules about approvals of the run above, or of the run that is continued.
+pub(super) fn inherited_approvals(request: &Start) -> Vec<ApprovalRule> {
+    match (&request.lineage, &request.start_at) {
+        (Some(lineage), _) => lineage.spec.approvals.clone(),
+        (None, StartAt::Continue { run, .. }) => run.spec.approvals.clone(),
+        (None, StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. }) => Vec::new(),
+    }
 }
