@@ -47,7 +47,7 @@ const MOST_PENDING: usize = 1 << 20;
 /// Lines that a wait for a line reads at a time.
 const LINES_PER_READ: usize = 1000;
 /// Time for which the end of an attempt waits until its lines are in the file.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The lines that a reader wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -268,7 +268,8 @@ impl ProcessLog {
     }
 
     async fn flush(self: &Arc<Self>) {
-        if self.shared().pending.is_empty() {
+        // A write in progress has taken its lines out.
+        if self.shared().pending.is_empty() && self.file.try_lock().is_ok() {
             return;
         }
         let this = Arc::clone(self);

@@ -253,3 +253,27 @@ async fn lines_of_a_shim_are_taken_in_once_across_daemons_and_files() {
     );
     assert!(later.recent(Source::Stdout).contains(&filling));
 }
+
+#[tokio::test]
+#[expect(
+    clippy::await_holding_lock,
+    reason = "the lock is that of a write in progress"
+)]
+async fn end_of_an_attempt_waits_for_a_write_in_progress() {
+    let rig = Rig::new();
+    let log = rig.logs().of(&rig.run);
+    log.begin(1, None).await;
+    log.receive(Source::Stdout, b"one\n");
+    let mut file = log.file.lock().unwrap();
+    let (lines, _) = log.shared().take_pending();
+    let closed = tokio::time::timeout(Duration::from_millis(50), log.close()).await;
+    assert!(closed.is_err(), "it is not in the file yet");
+    file.append(&lines).unwrap();
+    drop(file);
+    log.close().await;
+    assert!(
+        fs::read_to_string(rig.file("out.log"))
+            .unwrap()
+            .contains("one")
+    );
+}
