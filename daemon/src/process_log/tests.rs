@@ -212,7 +212,7 @@ async fn taken(log: &Arc<ProcessLog>, tail: Tail) -> (Tail, Vec<String>) {
     (tail, lines.into_iter().map(|line| line.text).collect())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn lines_of_a_shim_are_taken_in_once_across_daemons_and_files() {
     let rig = Rig::new();
     let shim = rig.logs().of(&rig.run);
@@ -230,6 +230,8 @@ async fn lines_of_a_shim_are_taken_in_once_across_daemons_and_files() {
     // A file is full twice before the follower looks again.
     let filling = "x".repeat(1000);
     for _ in 0..20 {
+        // More output at a time would be left out.
+        tokio::time::advance(Duration::from_millis(200)).await;
         for _ in 0..500 {
             shim.receive(Source::Stdout, format!("{filling}\n").as_bytes());
         }
