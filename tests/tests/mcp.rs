@@ -117,6 +117,20 @@ fn long_mcp_blob_is_object_and_short_one_is_inline() {
     assert_eq!(out["data"]["content"][0]["data"], "eHh4", "{out}");
 }
 
+/// Writes a graph that calls a server, waits for the file `go`, and calls it again.
+fn asks_twice(world: &World) {
+    let ask = "action: {item_id: mcp/good/pid}, assign";
+    world.graph(
+        "t/g",
+        &format!(
+            "start: a\nnodes:\n  a: {{{ask}: {{one: \"${{result.parsed}}\"}}, next: b}}\n  \
+             b: {{action: {{item_id: rye/bash, params: {{command: \"touch begun; until [ -e go ]; do sleep 0.05; done\"}}}}, next: c}}\n  \
+             c: {{{ask}: {{two: \"${{result.parsed}}\"}}, next: d}}\n  \
+             d: {{type: return, output: {{one: \"${{state.one}}\", two: \"${{state.two}}\"}}}}"
+        ),
+    );
+}
+
 /// The MCP servers that `proc ls` shows.
 fn servers(world: &World, all: &str) -> Vec<Value> {
     let listed = world.ryectl(&format!("proc ls --json {all}"));
@@ -130,16 +144,7 @@ fn mcp_server_is_managed_process_of_its_root_run() {
     let world = World::new();
     let _daemon = world.start("");
     server(&world, "good", "", &["pid"]);
-    let ask = "action: {item_id: mcp/good/pid}, assign";
-    world.graph(
-        "t/g",
-        &format!(
-            "start: a\nnodes:\n  a: {{{ask}: {{one: \"${{result.parsed}}\"}}, next: b}}\n  \
-             b: {{action: {{item_id: rye/bash, params: {{command: \"touch begun; until [ -e go ]; do sleep 0.05; done\"}}}}, next: c}}\n  \
-             c: {{{ask}: {{two: \"${{result.parsed}}\"}}, next: d}}\n  \
-             d: {{type: return, output: {{one: \"${{state.one}}\", two: \"${{state.two}}\"}}}}"
-        ),
-    );
+    asks_twice(&world);
     // A server is no child run that counts.
     let started = world.ryectl("run t/g --detach --json --limit spawns=0");
     let run = started.ok().json()["run_id"].as_str().unwrap().to_owned();
@@ -257,16 +262,7 @@ fn recovered_run_uses_new_mcp_server_without_repeating_calls() {
     let world = World::new();
     let daemon = world.start("");
     server(&world, "good", "", &["pid"]);
-    let ask = "action: {item_id: mcp/good/pid}, assign";
-    world.graph(
-        "t/g",
-        &format!(
-            "start: a\nnodes:\n  a: {{{ask}: {{one: \"${{result.parsed}}\"}}, next: b}}\n  \
-             b: {{action: {{item_id: rye/bash, params: {{command: \"touch begun; until [ -e go ]; do sleep 0.05; done\"}}}}, next: c}}\n  \
-             c: {{{ask}: {{two: \"${{result.parsed}}\"}}, next: d}}\n  \
-             d: {{type: return, output: {{one: \"${{state.one}}\", two: \"${{state.two}}\"}}}}"
-        ),
-    );
+    asks_twice(&world);
     let run = world.start_run("t/g");
     until("the second step", || {
         world.project().join("begun").exists().then_some(())
