@@ -23,7 +23,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
-use crate::id::RunId;
+use crate::id::{ItemRef, RunId};
 use crate::ledger::{
     Account, AccountId, Cost, Denied, Ledger, LimitId, Miscount, Notice, Operation, Rows, Usage,
 };
@@ -71,6 +71,18 @@ impl Change {
         Self {
             run: run.clone(),
             event,
+        }
+    }
+
+    /// Returns the item of the run, if the change accepts one.
+    pub fn created_item(&self) -> Option<&ItemRef> {
+        match &self.event {
+            Event::Run(RunEvent::RunCreated(spec)) => Some(&spec.item),
+            Event::Run(_)
+            | Event::Graph(_)
+            | Event::Thread(_)
+            | Event::Tool(_)
+            | Event::Process(_) => None,
         }
     }
 

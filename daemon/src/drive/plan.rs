@@ -83,7 +83,13 @@ impl<K: Kind> Plan<K> {
     /// Adds a call that was looked up: its announcement, or its end if it has no effect. A call that turns out not to
     /// be startable here is left out.
     pub(super) async fn admit(&mut self, now: Tick, mut call: Box<Call>, mut job: Job<K::Plan>) {
-        if let Job::Begin { plan, hashes, .. } = &job {
+        if let Job::Begin {
+            plan,
+            hashes,
+            creates,
+            ..
+        } = &job
+        {
             let found = K::effect(plan).filter(|_| call.undeclared);
             if let Some(effect) = found {
                 (call.effect, call.undeclared) = (effect, false);
@@ -93,7 +99,8 @@ impl<K: Kind> Plan<K> {
             if !self.machine.looked_up(&call) {
                 return;
             }
-            match gate(self.machine.run(), &call, hashes, now.at) {
+            let created = creates.iter().find_map(Change::created_item);
+            match gate(self.machine.run(), &call, created, hashes, now.at) {
                 Gate::Start => {}
                 Gate::Wait => return,
                 Gate::Ask(events) => return self.ask(now, events),

@@ -49,7 +49,7 @@ struct InboxState {
     requests: HashMap<RequestId, RequestKind>,
     unasked: usize,
     unasked_bytes: usize,
-    /// Why the session is over.
+    /// Reason for the end of the session.
     end: Option<SessionEnd>,
     odd: Option<String>,
 }

@@ -572,8 +572,10 @@ fn request(prepared: &Prepared, params: &Object, spec: &Spec) -> Result<ChildReq
         return Err(Failure::clone(failure));
     }
     let (item, params) = (prepared.item.clone(), params.clone());
+    let needs_answer = |item: &ItemRef| asks(spec, Primary::Execute, item);
     match prepared.child_request(&params) {
-        Some(_) if asks(spec, Primary::Execute, &item) => {
+        Some(wanted) if needs_answer(&item) || needs_answer(wanted.item()) => {
+            let item = wanted.item();
             let text = format!("`{item}` needs an approval, for which a program cannot wait");
             Err(Failure::permanent("approval_needed", text).decided())
         }

@@ -49,7 +49,7 @@ fn call_starts_after_approval_and_denied_one_is_told_to_the_model() {
     let run = start(&world, "t/two");
     let record = world.settled(&run);
     assert_eq!(record["suspend"]["reason"], "approval", "{record}");
-    // What needs no approval went on.
+    // The call that needs no approval was made.
     assert!(world.project().join("free").exists());
     assert_eq!(world.read("done"), "");
     let asked = approvals(&world);
@@ -264,4 +264,45 @@ fn rule_of_a_thread_holds_for_the_runs_below_it() {
         (world.record(&run)["status"] == "completed").then_some(())
     });
     assert_eq!(world.read("done").lines().count(), 3);
+}
+
+#[test]
+fn directive_is_asked_about_whichever_tool_starts_it() {
+    for call in [
+        "{item_type: directive, item_id: t/child, parameters: {}}",
+        "{item_id: rye/agent/threads/thread_directive, parameters: {directive_name: t/child}}",
+    ] {
+        let server = ModelServer::start(&format!(
+            "
+- when: {{directive: above, turn: 1}}
+  reply: {{calls: [{{name: rye_execute, input: {call}}}]}}
+- when: {{directive: above, turn: 2}}
+  reply: {{text: Done.}}
+- when: {{directive: child, turn: 1}}
+  reply: {{text: Hello.}}
+"
+        ));
+        let world = World::with_models(&server);
+        let model = "<model tier=\"general\"/>";
+        world.directive("t/child", model, "", "Say hello.");
+        world.directive(
+            "t/above",
+            &format!(
+                "{model}<permissions><execute><directive>t/child</directive><tool>rye/agent/threads/thread_directive</tool></execute>\
+                 <approve><directive>t/child</directive></approve></permissions>"
+            ),
+            "",
+            "Start it.",
+        );
+        let _daemon = world.start("");
+        let run = start(&world, "t/above");
+        let record = world.settled(&run);
+        assert_eq!(record["suspend"]["reason"], "approval", "{call}: {record}");
+        assert_eq!(record["spawn_count"], 0, "{call}");
+        let _approved = world.ryectl("approve").arg(&run).run().code_among(&[0, 1]);
+        until("the thread to end", || {
+            (world.record(&run)["status"] == "completed").then_some(())
+        });
+        assert_eq!(world.record(&run)["spawn_count"], 1, "{call}");
+    }
 }

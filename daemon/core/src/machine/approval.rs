@@ -31,7 +31,7 @@ pub const APPROVAL_EXPIRED: &str = "approval_expired";
 /// Limit of the choices of a question.
 const MOST_CHOICES: usize = 20;
 
-/// What happens to a call that was looked up.
+/// Decision about a call that was looked up.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Gate {
     Start,
@@ -52,13 +52,20 @@ struct Question {
     on_expiry: OnExpiry,
 }
 
-/// Decides whether `call` of `run` may start, which runs on contents with these hashes.
-pub fn gate(run: &Run, call: &Call, hashes: &InputHashes, now: Timestamp) -> Gate {
+/// Decides whether `call` of `run` may start, which runs on contents with these hashes. `created` is the item of the child
+/// run that it starts; a tool may start one for another item.
+pub fn gate(
+    run: &Run,
+    call: &Call,
+    created: Option<&ItemRef>,
+    hashes: &InputHashes,
+    now: Timestamp,
+) -> Gate {
     let calls_model = run.spec.kind() == RunKind::Thread && call.slot == Slot::Main;
     if call.attached.is_some() || calls_model {
         return Gate::Start;
     }
-    let question = match question(run, call) {
+    let question = match question(run, call, created) {
         Ok(Some(question)) => question,
         Ok(None) => return Gate::Start,
         Err(problem) => return refused("invalid_params", problem),
@@ -164,12 +171,13 @@ fn said(answer: &ApprovalAnswer, at: Timestamp) -> Value {
 }
 
 /// Returns the question about `call`; `None` if it needs no answer. The error states which parameter is wrong.
-fn question(run: &Run, call: &Call) -> Result<Option<Question>, String> {
+fn question(run: &Run, call: &Call, created: Option<&ItemRef>) -> Result<Option<Question>, String> {
     let item = call.item.canonical();
     if is_question(call.primary, &item) {
         return asked_by_model(&call.params).map(Some);
     }
-    let rule = rule(&run.spec, call.primary, &item);
+    let mut items = std::iter::once(&item).chain(created);
+    let rule = items.find_map(|item| rule(&run.spec, call.primary, item));
     Ok(rule.map(|rule| Question {
         kind: ApprovalKind::Call,
         message: message(&item, &call.params),

@@ -80,7 +80,7 @@ pub struct Approval {
     /// End of the time in which it may be answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// What follows if nobody answers until then.
+    /// Consequence if nobody answers until then.
     #[serde(default, skip_serializing_if = "OnExpiry::is_fail")]
     pub on_expiry: OnExpiry,
     /// The call that waits for the answer, if it is one of `step`.
@@ -91,7 +91,7 @@ pub struct Approval {
     pub digest: Option<String>,
 }
 
-/// What follows if nobody answers a question in time.
+/// Consequence of a question that nobody answers in time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnExpiry {

@@ -39,7 +39,7 @@ impl Walker {
             let error = error.at(name);
             return self.finish(now, Outcome::Error { error }, events);
         };
-        // What a person was asked about does not change while they think.
+        // A step keeps its time, and so its parameters, while a person decides about it.
         let asked = (self.run.approvals).of_call(self.walk().steps + 1, Slot::Main);
         let since = asked.map_or(now, |asked| asked.approval.created_at);
         self.ahead = Some(since);

@@ -49,7 +49,7 @@ fn hashes(chain: &str) -> InputHashes {
 
 /// Puts the question about `call`, and returns it.
 fn asked(run: &mut Run, call: &Call, chain: &str) -> Approval {
-    let Gate::Ask(events) = gate(run, call, &hashes(chain), NOW) else {
+    let Gate::Ask(events) = gate(run, call, None, &hashes(chain), NOW) else {
         panic!("{call:?} needs no answer");
     };
     let mut last = None;
@@ -103,7 +103,7 @@ fn call_is_asked_about_if_a_rule_names_it() {
         (call("rye/bash/bash", json!({})), true),
     ]);
     for (call, asks) in calls {
-        let gate = gate(&run(&rules), &call, &hashes("1"), NOW);
+        let gate = gate(&run(&rules), &call, None, &hashes("1"), NOW);
         assert_eq!(matches!(gate, Gate::Ask(_)), asks, "{call:?}: {gate:?}");
         assert_eq!(gate == Gate::Start, !asks);
     }
@@ -111,8 +111,22 @@ fn call_is_asked_about_if_a_rule_names_it() {
         slot: Slot::Hook(0),
         ..call("rye/bash", json!({}))
     };
-    let refused = outcome(gate(&run(&rules), &hook, &hashes("1"), NOW));
+    let refused = outcome(gate(&run(&rules), &hook, None, &hashes("1"), NOW));
     assert_eq!(&*refused.failure.unwrap().code, "approval_needed");
+}
+
+#[test]
+fn call_of_a_tool_that_starts_a_named_item_is_asked_about() {
+    let rules = [("rye.execute.directive.t.x", None, OnExpiry::Deny)];
+    let call = call("rye/agent/threads/thread_directive", json!({}));
+    for (id, asks) in [("t/x", true), ("t/y", false)] {
+        let created = ItemRef {
+            kind: ItemKind::Directive,
+            id: ItemId::new(id).unwrap(),
+        };
+        let gate = gate(&run(&rules), &call, Some(&created), &hashes("1"), NOW);
+        assert_eq!(matches!(gate, Gate::Ask(_)), asks, "{id}: {gate:?}");
+    }
 }
 
 #[test]
@@ -129,11 +143,11 @@ fn call_starts_once_approved_and_fails_once_denied_or_too_late() {
     );
     assert!(!question.message.contains('\u{1b}'), "{}", question.message);
     assert_eq!(question.expires_at, Some(NOW.plus(Duration::from_secs(5))));
-    assert_eq!(gate(&run, &call, &hashes("1"), NOW), Gate::Wait);
+    assert_eq!(gate(&run, &call, None, &hashes("1"), NOW), Gate::Wait);
     for (approved, code) in [(true, None), (false, Some("denied"))] {
         let mut run = run.clone();
         answer(&mut run, &question, approved, Value::Null);
-        let gate = gate(&run, &call, &hashes("1"), NOW);
+        let gate = gate(&run, &call, None, &hashes("1"), NOW);
         match code {
             None => assert_eq!(gate, Gate::Start),
             Some(code) => {
@@ -160,11 +174,11 @@ fn changed_call_is_asked_about_again() {
     let mut run = run(&rules);
     let first = asked(&mut run, &call, "1");
     answer(&mut run, &first, true, Value::Null);
-    assert_eq!(gate(&run, &call, &hashes("1"), NOW), Gate::Start);
+    assert_eq!(gate(&run, &call, None, &hashes("1"), NOW), Gate::Start);
     let second = asked(&mut run, &call, "2");
     assert_ne!(first.id, second.id);
     assert_eq!(run.approvals.open().count(), 1);
-    assert_eq!(gate(&run, &call, &hashes("2"), NOW), Gate::Wait);
+    assert_eq!(gate(&run, &call, None, &hashes("2"), NOW), Gate::Wait);
 }
 
 #[test]
@@ -176,7 +190,7 @@ fn question_of_a_model_has_the_answer_as_its_result() {
     assert!(question.check(Some(&json!("a"))).is_ok());
     assert!(question.check(Some(&json!("c"))).is_err());
     answer(&mut run, &question, true, json!("b"));
-    let outcome = outcome(gate(&run, &call, &hashes("1"), NOW));
+    let outcome = outcome(gate(&run, &call, None, &hashes("1"), NOW));
     assert_eq!(outcome.failure, None);
     assert_eq!(outcome.result["answer"], "b");
 }
@@ -194,7 +208,7 @@ fn wrong_question_of_a_model_is_refused_by_its_key() {
         (json!({"question": "x", "on_expiry": "ask"}), "`on_expiry`"),
     ] {
         let call = call(ASK, params.clone());
-        let refused = outcome(gate(&run(&[]), &call, &hashes("1"), NOW));
+        let refused = outcome(gate(&run(&[]), &call, None, &hashes("1"), NOW));
         let failure = refused.failure.unwrap();
         assert_eq!(&*failure.code, "invalid_params", "{params}");
         assert!(
